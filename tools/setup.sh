@@ -27,9 +27,9 @@ install_system_packages() {
     return
   fi
   if ((EUID != 0)); then
-    command -v sudo >/dev/null || die \
-      "packages are missing and there is no sudo. As root: apt-get update && apt-get install -y ${missing[*]}"
     as_root=(sudo)
+    command -v sudo >/dev/null && sudo -v || die \
+      "packages are missing and sudo is missing or refuses. As root: apt-get update && apt-get install -y ${missing[*]}"
   fi
   say "system packages: installing ${missing[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
