@@ -52,10 +52,6 @@ asan tsan: setup ## Build with sanitizers and run the unit tests
 	@tools/build.sh $@
 	@ctest --preset $@
 
-.PHONY: bench-rpc
-bench-rpc: build ## Measure ops a second and transfer rates over gRPC
-	@tools/bench_rpc.sh $(PRESET)
-
 .PHONY: device-bundle
 device-bundle: cuda ## Pack server, tests and their libraries into .bundle for another machine
 	@tools/device_bundle.sh

@@ -38,10 +38,10 @@ class BlasLibrary;  // kernels/gemm.h
 // What a launch needs to know of the device. Filled once at start.
 struct Device {
   int index = 0;
-  int multiprocessors = 0;       // 0 on cpu
-  int compute_capability = 0;    // 90 for 9.0; 0 on cpu
+  int multiprocessors = 0;             // 0 on cpu
+  int compute_capability = 0;          // 90 for 9.0; 0 on cpu
   size_t shared_memory_per_block = 0;  // bytes, with opt-in
-  BlasLibrary* blas = nullptr;   // null on cpu
+  BlasLibrary* blas = nullptr;         // null on cpu
 };
 
 // A fault that only the data shows, in device memory, all zero before the launch. Whichever
@@ -100,10 +100,10 @@ struct FieldKindOf {
   static_assert(sizeof(T) == 4, "an enum attribute is an enum class : int32_t");
   static constexpr FieldKind kValue = FieldKind::kEnum;
 };
-#define KB_FIELD_KIND(type, kind)                          \
-  template <>                                              \
-  struct FieldKindOf<type> {                               \
-    static constexpr FieldKind kValue = FieldKind::kind;   \
+#define KB_FIELD_KIND(type, kind)                        \
+  template <>                                            \
+  struct FieldKindOf<type> {                             \
+    static constexpr FieldKind kValue = FieldKind::kind; \
   }
 KB_FIELD_KIND(In, kIn);
 KB_FIELD_KIND(OptionalIn, kOptionalIn);
@@ -183,49 +183,50 @@ struct Registration {
 #define KB_EXPAND2(...) KB_EXPAND1(KB_EXPAND1(KB_EXPAND1(KB_EXPAND1(__VA_ARGS__))))
 #define KB_EXPAND1(...) __VA_ARGS__
 #define KB_PARENTHESES ()
-#define KB_FIELD(A, field) \
-  ::kernelbox::Field { #field, ::kernelbox::FieldKindOf<decltype(A::field)>::kValue, offsetof(A, field) }
+#define KB_FIELD(A, field)                                                           \
+  ::kernelbox::Field {                                                               \
+    #field, ::kernelbox::FieldKindOf<decltype(A::field)>::kValue, offsetof(A, field) \
+  }
 #define KB_FIELDS(A, field, ...) \
   KB_FIELD(A, field) __VA_OPT__(, KB_FIELDS_AGAIN KB_PARENTHESES(A, __VA_ARGS__))
 #define KB_FIELDS_AGAIN() KB_FIELDS
 
 #if defined(__CUDACC__)
-#define KB_CUDA_FUNCTION(A)                                       \
-  [](const void* args, ::kernelbox::Context& context) {           \
-    return Cuda(*static_cast<const A*>(args), context);           \
+#define KB_CUDA_FUNCTION(A)                             \
+  [](const void* args, ::kernelbox::Context& context) { \
+    return Cuda(*static_cast<const A*>(args), context); \
   }
 #else
 #define KB_CUDA_FUNCTION(A) nullptr
 #endif
 
 // What KB_LAYER and KB_LAYER_WITH_WORKSPACE below share.
-#define KB_REGISTER_LAYER(A, workspace_function, ...)                                       \
-  const ::kernelbox::Field kFieldsOf##A[] = {KB_EXPAND(KB_FIELDS(A, __VA_ARGS__))};         \
-  ::kernelbox::Layer layer_of_##A = {                                                       \
-      #A,                                                                                   \
-      kFieldsOf##A,                                                                         \
-      sizeof(kFieldsOf##A) / sizeof(::kernelbox::Field),                                    \
-      sizeof(A),                                                                            \
-      [](void* args) { new (args) A(); },                                                   \
-      [](void* args) { return Infer(*static_cast<A*>(args)); },                             \
-      workspace_function,                                                                   \
-      [](const void* args, ::kernelbox::Context& context) {                                 \
-        return Cpu(*static_cast<const A*>(args), context);                                  \
-      },                                                                                    \
-      KB_CUDA_FUNCTION(A),                                                                  \
-      ::kernelbox::internal::HasDataErrors<A>(),                                            \
-      ::kernelbox::internal::TakesFloat64OnCuda<A>(),                                       \
-      nullptr};                                                                             \
+#define KB_REGISTER_LAYER(A, workspace_function, ...)                                          \
+  const ::kernelbox::Field kFieldsOf##A[] = {KB_EXPAND(KB_FIELDS(A, __VA_ARGS__))};            \
+  ::kernelbox::Layer layer_of_##A = {#A,                                                       \
+                                     kFieldsOf##A,                                             \
+                                     sizeof(kFieldsOf##A) / sizeof(::kernelbox::Field),        \
+                                     sizeof(A),                                                \
+                                     [](void* args) { new (args) A(); },                       \
+                                     [](void* args) { return Infer(*static_cast<A*>(args)); }, \
+                                     workspace_function,                                       \
+                                     [](const void* args, ::kernelbox::Context& context) {     \
+                                       return Cpu(*static_cast<const A*>(args), context);      \
+                                     },                                                        \
+                                     KB_CUDA_FUNCTION(A),                                      \
+                                     ::kernelbox::internal::HasDataErrors<A>(),                \
+                                     ::kernelbox::internal::TakesFloat64OnCuda<A>(),           \
+                                     nullptr};                                                 \
   const ::kernelbox::internal::Registration registration_of_##A(layer_of_##A)
 
 // Registers the layer of argument struct A. Name every field.
 #define KB_LAYER(A, ...) KB_REGISTER_LAYER(A, nullptr, __VA_ARGS__)
 
 // The same for a file that defines Workspace(const A&, const Device&).
-#define KB_LAYER_WITH_WORKSPACE(A, ...)                                            \
-  KB_REGISTER_LAYER(                                                               \
-      A,                                                                           \
-      [](const void* args, const ::kernelbox::Device& device) {                    \
-        return Workspace(*static_cast<const A*>(args), device);                    \
-      },                                                                           \
+#define KB_LAYER_WITH_WORKSPACE(A, ...)                         \
+  KB_REGISTER_LAYER(                                            \
+      A,                                                        \
+      [](const void* args, const ::kernelbox::Device& device) { \
+        return Workspace(*static_cast<const A*>(args), device); \
+      },                                                        \
       __VA_ARGS__)

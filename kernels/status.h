@@ -23,7 +23,7 @@ struct [[nodiscard]] Status {
   static constexpr int kTextBytes = 120;
 
   Reason reason = Reason::kOk;
-  char field[48] = "";            // the message's field, with an index for lists: "params[3]"
+  char field[48] = "";  // the message's field, with an index for lists: "params[3]"
   char expected[kTextBytes] = "";
   char given[kTextBytes] = "";
 
@@ -45,9 +45,9 @@ struct [[nodiscard]] Status {
 }  // namespace kernelbox
 
 // Returns from the calling function when `expression` is not ok.
-#define KB_RETURN_IF_ERROR(expression)                                      \
-  do {                                                                      \
-    if (::kernelbox::Status kb_status = (expression); !kb_status.ok()) {    \
-      return kb_status;                                                     \
-    }                                                                       \
+#define KB_RETURN_IF_ERROR(expression)                                   \
+  do {                                                                   \
+    if (::kernelbox::Status kb_status = (expression); !kb_status.ok()) { \
+      return kb_status;                                                  \
+    }                                                                    \
   } while (false)

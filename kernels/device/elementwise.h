@@ -19,7 +19,8 @@ inline constexpr int kElementwiseThreads = 256;
 // y[i] = f(a[i], b[i], ...) in Accumulator<T>.
 template <class T, class F, class... In>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    ElementwiseKernel(int64_t count, int64_t vectors, F f, T* __restrict__ y, const In* __restrict__... in) {
+    ElementwiseKernel(int64_t count, int64_t vectors, F f, T* __restrict__ y,
+                      const In* __restrict__... in) {
   using S = Accumulator<T>;
   const int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -36,7 +37,9 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   }
 }
 
-inline bool Aligned16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+inline bool Aligned16(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
 
 template <class T, class F, class... In>
 Status LaunchElementwise(const Context& context, int64_t count, F f, T* y, const In*... in) {

@@ -39,9 +39,8 @@ Status Cpu(const ReLU& a, Context&) {
   DispatchFloating(a.x.dtype, [&]<class T>(TypeTag<T>) {
     const T* x = a.x.Data<T>();
     T* y = a.y.Data<T>();
-    cpu::ParallelFor(a.x.NumElements(), [=](int64_t i) {
-      y[i] = T(math::Relu(static_cast<Accumulator<T>>(x[i])));
-    });
+    cpu::ParallelFor(a.x.NumElements(),
+                     [=](int64_t i) { y[i] = T(math::Relu(static_cast<Accumulator<T>>(x[i]))); });
   });
   return Status::Ok();
 }
