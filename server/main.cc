@@ -1,0 +1,89 @@
+// kernelboxd: options, backend, serve, drain.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_join.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "spdlog/spdlog.h"
+
+namespace kernelbox::server {
+namespace {
+
+absl::StatusOr<Backend> ChooseBackend(const std::string& choice) {
+  if (choice == "cpu") return MakeCpuBackend();
+  absl::StatusOr<Backend> cuda = MakeCudaBackend();
+  if (cuda.ok() || choice == "cuda") return cuda;
+  spdlog::info("backend cpu: {}", std::string(cuda.status().message()));
+  return MakeCpuBackend();
+}
+
+// Whole or not at all, so that a script can wait for the file.
+absl::Status WriteReadyFile(const std::string& path, const std::vector<std::string>& addresses) {
+  const std::string unfinished = path + ".tmp";
+  std::ofstream file(unfinished);
+  file << absl::StrJoin(addresses, "\n") << "\n";
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(unfinished, path, error);
+  if (!file || error) return absl::InvalidArgumentError("cannot write " + path);
+  return absl::OkStatus();
+}
+
+int Serve(const Options& options) {
+  // Signals are for the thread that waits for them below; threads started from here inherit that.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const auto failed = [](const absl::Status& status) {
+    spdlog::critical("{}", std::string(status.message()));
+    return EXIT_FAILURE;
+  };
+  absl::StatusOr<Backend> backend = ChooseBackend(options.backend);
+  if (!backend.ok()) return failed(backend.status());
+  for (const auto& device : backend->devices) {
+    spdlog::info("backend {}: {}", backend->name, device->description().name);
+  }
+  absl::StatusOr<std::unique_ptr<KernelboxServer>> server =
+      KernelboxServer::Start(options.server, *std::move(backend));
+  if (!server.ok()) return failed(server.status());
+  for (const std::string& address : (*server)->addresses()) {
+    spdlog::info("listening on {}", address);
+  }
+  if (!options.ready_file.empty()) {
+    const absl::Status status = WriteReadyFile(options.ready_file, (*server)->addresses());
+    if (!status.ok()) return failed(status);
+  }
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  spdlog::info("{}: draining for up to {} ms; again to exit at once", strsignal(signal),
+               options.drain_timeout.count());
+  std::thread([&signals] {
+    int again = 0;
+    sigwait(&signals, &again);
+    std::_Exit(128 + again);
+  }).detach();
+  (*server)->Drain(options.drain_timeout);
+  spdlog::info("drained");
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace kernelbox::server
+
+int main(int argc, char** argv) {
+  kernelbox::server::Options options;
+  if (const std::optional<int> exit_code = kernelbox::server::ParseOptions(argc, argv, options)) {
+    return *exit_code;
+  }
+  return kernelbox::server::Serve(options);
+}
