@@ -1,0 +1,93 @@
+// A server in the test's process, on a loopback port, and a plain client of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "kernelbox/v1/service.grpc.pb.h"
+#include "server/server.h"
+
+namespace kernelbox::server {
+
+// What an rpc's error says.
+struct Failure {
+  grpc::StatusCode code = grpc::StatusCode::OK;
+  std::string message;
+  std::string reason;  // of ErrorInfo
+  std::string domain;
+  std::map<std::string, std::string> metadata;
+};
+Failure FailureOf(const grpc::Status& status);
+
+// The reason of an rpc's error; "OK" if there is none.
+std::string ReasonOf(const grpc::Status& status);
+std::string ReasonOf(const v1::Error& error);
+
+// The bytes of float32 numbers.
+std::string Bytes(const std::vector<float>& values);
+std::vector<float> Floats(const std::string& bytes);
+v1::TensorSpec Float32(const std::vector<int64_t>& shape);
+
+v1::Op ReLU(uint64_t x, uint64_t y, uint64_t id = 0);
+
+// A channel to the server and a session on it.
+class Client {
+ public:
+  explicit Client(const std::string& address);
+
+  v1::KernelboxService::Stub& stub() { return *stub_; }
+  const std::string& session() const { return session_; }
+  void set_session(const std::string& id) { session_ = id; }
+
+  grpc::Status CreateSession(v1::CreateSessionRequest request = {},
+                             v1::CreateSessionResponse* response = nullptr);
+  grpc::Status CloseSession(const std::string& request_id = "");
+
+  grpc::Status Upload(uint64_t handle, const v1::TensorSpec& spec, const std::string& bytes,
+                      const std::string& request_id = "");
+  grpc::Status UploadFloats(uint64_t handle, const std::vector<float>& values) {
+    return Upload(handle, Float32({static_cast<int64_t>(values.size())}), Bytes(values));
+  }
+  grpc::Status Download(uint64_t handle, std::string* bytes, v1::TensorSpec* spec = nullptr);
+  // The tensor's numbers; fails the test if there is an error.
+  std::vector<float> DownloadFloats(uint64_t handle);
+
+  grpc::Status Run(const v1::Op& op, v1::RunResponse* response = nullptr,
+                   const std::string& request_id = "");
+  grpc::Status Free(const std::vector<uint64_t>& handles);
+  v1::TensorState Describe(uint64_t handle);
+  v1::SyncResponse Sync();
+  v1::GetServerInfoResponse Info();
+  uint64_t MemoryUsed() { return Info().devices(0).memory_used_bytes(); }
+  // Waits up to 10 s for the memory in use to be `bytes`; gives what it is then.
+  uint64_t WaitForMemory(uint64_t bytes);
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::KernelboxService::Stub> stub_;
+  std::string session_;
+};
+
+// Options for tests: a port that the system chooses, 256 MiB of memory.
+ServerOptions TestOptions();
+
+class ServerTest : public ::testing::Test {
+ protected:
+  // Starts the server and opens a session.
+  void SetUp() override { Start(TestOptions()); }
+  void Start(const ServerOptions& options);
+
+  // Another client, with a session of its own.
+  std::unique_ptr<Client> NewClient();
+  const std::string& address() const { return server_->addresses()[0]; }
+
+  std::unique_ptr<KernelboxServer> server_;
+  std::unique_ptr<Client> client_;
+};
+
+}  // namespace kernelbox::server
