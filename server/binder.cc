@@ -170,8 +170,8 @@ void PlanFields(const Descriptor& message, OpPlan& op, std::vector<std::string>&
   for (int i = 0; i < message.field_count(); ++i) {
     const std::string& name = message.field(i)->name();
     const Field* end = op.layer->fields + op.layer->field_count;
-    const Field* field = std::find_if(op.layer->fields, end,
-                                      [&](const Field& other) { return name == other.name; });
+    const Field* field =
+        std::find_if(op.layer->fields, end, [&](const Field& other) { return name == other.name; });
     if (field == end) {
       problems.push_back(absl::StrCat(message.name(), ".", name, ": the layer has no such field"));
     } else {
@@ -181,7 +181,8 @@ void PlanFields(const Descriptor& message, OpPlan& op, std::vector<std::string>&
   for (int i = 0; i < op.layer->field_count; ++i) {
     const char* name = op.layer->fields[i].name;
     if (message.FindFieldByName(name) == nullptr) {
-      problems.push_back(absl::StrCat(message.name(), ".", name, ": the message has no such field"));
+      problems.push_back(
+          absl::StrCat(message.name(), ".", name, ": the message has no such field"));
     }
   }
   if (op.layer->has_data_errors && !op.in_outs.empty()) {
@@ -279,9 +280,8 @@ absl::Status Binder::BindAttributes(const OpPlan& plan, const Message& message, 
     const bool use_default = field.has_default && !reflection.HasField(message, field.descriptor);
     switch (field.kind) {
       case FieldKind::kDouble:
-        *static_cast<double*>(place) = use_default
-                                           ? field.default_double
-                                           : reflection.GetDouble(message, field.descriptor);
+        *static_cast<double*>(place) =
+            use_default ? field.default_double : reflection.GetDouble(message, field.descriptor);
         break;
       case FieldKind::kInt:
         *static_cast<int64_t*>(place) =

@@ -57,8 +57,9 @@ class UnaryCall : public grpc::ServerUnaryReactor {
 
   // Starts the call `self`: finds its session, answers a repeat, else queues its work.
   template <class Call>
-  static grpc::ServerUnaryReactor* Begin(const std::shared_ptr<Call>& self, SessionManager& sessions,
-                                         const std::string& request_id, Admission admission) {
+  static grpc::ServerUnaryReactor* Begin(const std::shared_ptr<Call>& self,
+                                         SessionManager& sessions, const std::string& request_id,
+                                         Admission admission) {
     self->self_ = self;
     absl::StatusOr<SessionCall> session = sessions.Find(self->request_.session_id());
     if (!session.ok()) {

@@ -15,8 +15,8 @@ namespace {
 
 // 80 % of what this machine, or the container's limit, allows.
 size_t DefaultMemoryLimit() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                 static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  size_t bytes =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
   for (const char* path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     size_t limit = 0;

@@ -18,7 +18,8 @@ absl::Status LoadFunction(const char* name, Function& function) {
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
   if (error != cudaSuccess) {
-    return absl::UnavailableError(absl::StrCat("looking up ", name, ": ", cudaGetErrorString(error)));
+    return absl::UnavailableError(
+        absl::StrCat("looking up ", name, ": ", cudaGetErrorString(error)));
   }
   if (found != cudaDriverEntryPointSuccess) {
     return absl::UnavailableError(absl::StrCat("the driver has no ", name));

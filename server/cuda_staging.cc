@@ -32,8 +32,7 @@ class StagedCopy {
 
   absl::Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                     const StagingPool::Buffer& buffer) {
-    KB_RETURN_IF_NOT_OK(
-        Check("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, kind, stream_)));
+    KB_RETURN_IF_NOT_OK(Check("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, kind, stream_)));
     KB_RETURN_IF_NOT_OK(Check("cudaEventRecord", cudaEventRecord(buffer.done, stream_)));
     return absl::OkStatus();
   }
@@ -214,12 +213,12 @@ absl::StatusOr<cudaStream_t> StagingPool::AcquireStream(cudaStream_t after) {
     }
   }
   if (stream == nullptr) {
-    KB_RETURN_IF_NOT_OK(Check("cudaStreamCreate",
-                              cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+    KB_RETURN_IF_NOT_OK(
+        Check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
   }
   cudaEvent_t reached = nullptr;
-  absl::Status status = Check("cudaEventCreate",
-                              cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
+  absl::Status status =
+      Check("cudaEventCreate", cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
   if (status.ok()) {
     status = Check("cudaEventRecord", cudaEventRecord(reached, after));
     if (status.ok()) {

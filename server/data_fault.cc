@@ -11,8 +11,7 @@ absl::StatusOr<std::shared_ptr<DataFault>> DataFault::ForOp(DeviceBackend& backe
   if (!word.ok()) return word.status();
   std::shared_ptr<DataFault> fault(new DataFault(backend, *word));
   fault->of_op_ = true;
-  KB_RETURN_IF_NOT_OK(
-      backend.SetWord(stream, *word, guard ? guard->word() : nullptr, nullptr));
+  KB_RETURN_IF_NOT_OK(backend.SetWord(stream, *word, guard ? guard->word() : nullptr, nullptr));
   fault->a_ = std::move(guard);
   return fault;
 }

@@ -21,8 +21,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   static constexpr bool kWaitsForDevice = true;
 
-  explicit DownloadCall(size_t chunk_bytes)
-      : chunk_bytes_(chunk_bytes), hash_(XXH3_createState()) {
+  explicit DownloadCall(size_t chunk_bytes) : chunk_bytes_(chunk_bytes), hash_(XXH3_createState()) {
     XXH3_64bits_reset(hash_.get());
   }
 
@@ -33,7 +32,8 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     grpc::ByteBuffer copy(request_bytes);
     grpc::ProtoBufferReader reader(&copy);
     if (!request.ParseFromZeroCopyStream(&reader)) {
-      return Reply(MakeError(v1::ERROR_REASON_INVALID_REQUEST, "the message is no DownloadRequest"));
+      return Reply(
+          MakeError(v1::ERROR_REASON_INVALID_REQUEST, "the message is no DownloadRequest"));
     }
     handle_ = request.handle();
     absl::StatusOr<SessionCall> session = sessions.Find(request.session_id());

@@ -49,9 +49,9 @@ std::string ReasonName(v1::ErrorReason reason);
 }  // namespace kernelbox::server
 
 // Returns from the calling function when `expression`, an absl::Status, is not ok.
-#define KB_RETURN_IF_NOT_OK(expression)                              \
-  do {                                                               \
-    if (absl::Status kb_error = (expression); !kb_error.ok()) {      \
-      return kb_error;                                               \
-    }                                                                \
+#define KB_RETURN_IF_NOT_OK(expression)                         \
+  do {                                                          \
+    if (absl::Status kb_error = (expression); !kb_error.ok()) { \
+      return kb_error;                                          \
+    }                                                           \
   } while (false)

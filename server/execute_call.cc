@@ -84,13 +84,11 @@ void Batch::Report(const OpOutcome& outcome, OpRunner& runner, std::string_view 
   }
   response_.set_failed_ops(response_.failed_ops() + 1);
   runner.Fill(outcome, *response_.add_results());
-  spdlog::debug("[{}] op {} failed: {}", tag, outcome.op_id,
-                std::string(outcome.status.message()));
+  spdlog::debug("[{}] op {} failed: {}", tag, outcome.op_id, std::string(outcome.status.message()));
 }
 
-class ExecuteStream final
-    : public grpc::ServerBidiReactor<v1::ExecuteRequest, v1::ExecuteResponse>,
-      public std::enable_shared_from_this<ExecuteStream> {
+class ExecuteStream final : public grpc::ServerBidiReactor<v1::ExecuteRequest, v1::ExecuteResponse>,
+                            public std::enable_shared_from_this<ExecuteStream> {
  public:
   explicit ExecuteStream(SessionManager& sessions) : sessions_(sessions) {}
 
@@ -165,8 +163,7 @@ class ExecuteStream final
     batches_.push_back(batch);
     Answer answer;
     const RequestCache::Turn turn = session_->requests().Begin(
-        request.request_id(), answer,
-        [stream = shared_from_this(), batch](const Answer* first) {
+        request.request_id(), answer, [stream = shared_from_this(), batch](const Answer* first) {
           const std::lock_guard lock(stream->mutex_);
           if (first == nullptr) {
             stream->Queue(batch);
@@ -288,9 +285,8 @@ void ExecuteStream::Queue(const std::shared_ptr<Batch>& batch) {
     case Pushed::kFull:
     case Pushed::kClosed:
       // Elsewhere: whoever takes its place may be a batch of this stream.
-      session->executor().Post([session, id = batch->request().request_id()] {
-        session->requests().Abandon(id);
-      });
+      session->executor().Post(
+          [session, id = batch->request().request_id()] { session->requests().Abandon(id); });
       batch->status = SessionClosed(*session);
       batch->done = true;
       break;

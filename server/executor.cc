@@ -91,8 +91,7 @@ void Executor::Post(std::function<void()> task) {
 }
 
 void Executor::CloseSession(std::shared_ptr<Session> session, std::function<void()> done) {
-  std::unique_ptr<WorkItem> item =
-      std::make_unique<CloseItem>(*this, session, std::move(done));
+  std::unique_ptr<WorkItem> item = std::make_unique<CloseItem>(*this, session, std::move(done));
   if (Enqueue(session, item, Admission::kAlways) == Pushed::kQueued) return;
   Post([item = std::shared_ptr<WorkItem>(std::move(item))] { item->Drop(ServerDraining()); });
 }
@@ -251,9 +250,8 @@ bool Executor::PollUnfinished() {
     const std::shared_ptr<Session> session = unfinished_[i];
     std::deque<Session::Unfinished>& items = session->unfinished_;
     while (!items.empty()) {
-      absl::StatusOr<bool> passed = broken_.ok()
-                                        ? backend_.PollFence(items.front().fence)
-                                        : absl::StatusOr<bool>(broken_);
+      absl::StatusOr<bool> passed =
+          broken_.ok() ? backend_.PollFence(items.front().fence) : absl::StatusOr<bool>(broken_);
       if (passed.ok() && !*passed) break;
       if (!passed.ok()) {
         if (broken_.ok()) spdlog::critical("the device failed: {}", passed.status().ToString());
@@ -303,8 +301,7 @@ absl::Status Executor::EnsureState(Session& session) {
   if (session.state_ != nullptr) return absl::OkStatus();
   absl::StatusOr<Stream> stream = backend_.CreateStream();
   if (!stream.ok()) return stream.status();
-  session.state_ =
-      std::make_unique<SessionState>(memory_, *stream, session.options().max_handles);
+  session.state_ = std::make_unique<SessionState>(memory_, *stream, session.options().max_handles);
   return absl::OkStatus();
 }
 

@@ -113,7 +113,7 @@ class Arena {
   char* base_ = nullptr;  // null until the first allocation
   size_t capacity_ = 0;
   std::optional<RangeAllocator> ranges_;
-  std::vector<bool> mapped_;         // by granule, as far as any was ever mapped
+  std::vector<bool> mapped_;          // by granule, as far as any was ever mapped
   std::map<size_t, Extent> extents_;  // by first granule
 };
 

@@ -69,9 +69,9 @@ OpOutcome OpRunner::Run(SessionState& session, const v1::Op& op, const OpOptions
   outcome.op_id = op.id() != 0 ? op.id() : kFirstServerHandle + number;
   outcome.plan = binder_.Find(op);
   if (outcome.plan == nullptr || outcome.plan->layer == nullptr) {
-    outcome.status = WithOp(MakeError(v1::ERROR_REASON_MISSING_FIELD, "the op has no kind",
-                                      {{"field", "kind"}}),
-                            outcome.op_id, "op");
+    outcome.status =
+        WithOp(MakeError(v1::ERROR_REASON_MISSING_FIELD, "the op has no kind", {{"field", "kind"}}),
+               outcome.op_id, "op");
     LogFailure(session, outcome, false);
     return outcome;
   }
@@ -131,14 +131,15 @@ absl::Status OpRunner::ResolveOutputs(Call& call, bool assign_handles) {
         if (status.ok()) status = ZeroHandle(field.name);
         continue;
       }
-    } else if (absl::Status free = call.session.tensors.CheckFree(handle, field.name,
-                                                                  call.outputs.size());
+    } else if (absl::Status free =
+                   call.session.tensors.CheckFree(handle, field.name, call.outputs.size());
                !free.ok()) {
       if (status.ok()) status = std::move(free);
       continue;
     }
-    const bool twice = std::any_of(call.outputs.begin(), call.outputs.end(),
-                                   [&](const Call::Output& other) { return other.handle == handle; });
+    const bool twice =
+        std::any_of(call.outputs.begin(), call.outputs.end(),
+                    [&](const Call::Output& other) { return other.handle == handle; });
     if (twice) {
       if (status.ok()) {
         status = MakeError(v1::ERROR_REASON_DUPLICATE_HANDLE,
@@ -161,7 +162,8 @@ absl::Status OpRunner::ResolveInputs(Call& call) {
   size_t items = 0;
   for (const auto* fields : {&call.plan.inputs, &call.plan.in_outs}) {
     for (const FieldPlan& field : *fields) {
-      if (field.list) items += static_cast<size_t>(RepeatedOf<uint64_t>(call.message, field).size());
+      if (field.list)
+        items += static_cast<size_t>(RepeatedOf<uint64_t>(call.message, field).size());
     }
   }
   if (list_items_.size() < items) list_items_.resize(items);
@@ -285,8 +287,8 @@ absl::Status OpRunner::CopyTensorsBeingRead(Call& call) {
     const size_t bytes = stored.tensor.SizeBytes();
     absl::StatusOr<std::shared_ptr<Memory>> copy = call.session.arena.Allocate(bytes);
     if (!copy.ok()) return copy.status();
-    KB_RETURN_IF_NOT_OK(backend_.CopyWithin(call.session.stream, (*copy)->data(),
-                                            stored.tensor.data, bytes));
+    KB_RETURN_IF_NOT_OK(
+        backend_.CopyWithin(call.session.stream, (*copy)->data(), stored.tensor.data, bytes));
     stored.memory = *std::move(copy);
     stored.tensor.data = stored.memory->data();
     in_out.place->data = stored.tensor.data;
@@ -400,8 +402,8 @@ absl::StatusOr<size_t> CheckedSizeBytes(const char* field, const Tensor& tensor)
       absl::StrAppend(&shape, i == 0 ? "" : ", ", tensor.shape[i]);
     }
     return MakeError(v1::ERROR_REASON_SIZE_OVERFLOW,
-                     absl::StrCat(field, " is too large: [", shape, "] of ",
-                                  NameOf(tensor.dtype), " has more than 2^63 - 1 bytes"),
+                     absl::StrCat(field, " is too large: [", shape, "] of ", NameOf(tensor.dtype),
+                                  " has more than 2^63 - 1 bytes"),
                      {{"field", field}, {"given", absl::StrCat("[", shape, "]")}});
   }
   return empty ? size_t{0} : static_cast<size_t>(bytes);

@@ -28,7 +28,8 @@ bool IsLocal(const std::string& address) {
 }
 
 std::optional<int> ParseOptions(int argc, char** argv, Options& options) {
-  CLI::App app{"kernelboxd runs neural-network layers on this machine's device for remote clients."};
+  CLI::App app{
+      "kernelboxd runs neural-network layers on this machine's device for remote clients."};
   app.get_formatter()->column_width(40);
   app.set_version_flag("--version", "kernelboxd " KERNELBOX_VERSION);
   app.option_defaults()->always_capture_default();

@@ -72,8 +72,6 @@ RangeAllocator::Id RangeAllocator::NewBlock(Block block) {
 
 void RangeAllocator::AddFree(Id id) { free_.insert({blocks_[id].size, blocks_[id].offset, id}); }
 
-void RangeAllocator::RemoveFree(Id id) {
-  free_.erase({blocks_[id].size, blocks_[id].offset, id});
-}
+void RangeAllocator::RemoveFree(Id id) { free_.erase({blocks_[id].size, blocks_[id].offset, id}); }
 
 }  // namespace kernelbox::server

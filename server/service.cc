@@ -90,7 +90,8 @@ grpc::ServerUnaryReactor* Service::CreateSession(grpc::CallbackServerContext* co
   response->set_epoch(sessions_.epoch());
   response->set_ttl_ms(static_cast<uint64_t>((*session)->options().ttl.count()));
   FillLimits(context->peer(), *response->mutable_limits());
-  requests_.Complete(id, {absl::OkStatus(), std::make_shared<v1::CreateSessionResponse>(*response)});
+  requests_.Complete(id,
+                     {absl::OkStatus(), std::make_shared<v1::CreateSessionResponse>(*response)});
   return Answered(context, absl::OkStatus());
 }
 

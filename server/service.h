@@ -24,8 +24,7 @@ inline constexpr uint32_t kApiVersionMin = 0;
 
 // Handlers run on gRPC's threads; none of them blocks. Uploads and downloads take bytes.
 using ServiceBase = v1::KernelboxService::WithRawCallbackMethod_Upload<
-    v1::KernelboxService::WithRawCallbackMethod_Download<
-        v1::KernelboxService::CallbackService>>;
+    v1::KernelboxService::WithRawCallbackMethod_Download<v1::KernelboxService::CallbackService>>;
 
 class Service final : public ServiceBase {
  public:
@@ -51,8 +50,8 @@ class Service final : public ServiceBase {
   grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context,
                                  const v1::FreeRequest* request,
                                  v1::FreeResponse* response) override;
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context,
-                                const v1::RunRequest* request, v1::RunResponse* response) override;
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, const v1::RunRequest* request,
+                                v1::RunResponse* response) override;
   grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context,
                                  const v1::SyncRequest* request,
                                  v1::SyncResponse* response) override;

@@ -49,11 +49,11 @@ SessionManager::~SessionManager() {
 absl::StatusOr<std::shared_ptr<Session>> SessionManager::Create(
     const v1::CreateSessionRequest& request) {
   if (request.device() < 0 || static_cast<size_t>(request.device()) >= executors_.size()) {
-    return MakeError(v1::ERROR_REASON_NO_SUCH_DEVICE,
-                     absl::StrCat("device must be in [0, ", executors_.size(), "), given ",
-                                  request.device()),
-                     {{"expected", absl::StrCat("[0, ", executors_.size(), ")")},
-                      {"given", absl::StrCat(request.device())}});
+    return MakeError(
+        v1::ERROR_REASON_NO_SUCH_DEVICE,
+        absl::StrCat("device must be in [0, ", executors_.size(), "), given ", request.device()),
+        {{"expected", absl::StrCat("[0, ", executors_.size(), ")")},
+         {"given", absl::StrCat(request.device())}});
   }
   if (request.ttl_ms() > static_cast<uint64_t>(options_.max_ttl.count())) {
     return FieldError(v1::ERROR_REASON_INVALID_REQUEST, "ttl_ms",
@@ -63,26 +63,27 @@ absl::StatusOr<std::shared_ptr<Session>> SessionManager::Create(
   SessionOptions options;
   options.id = absl::StrCat(epoch_, "-", RandomHex<16>());
   options.client_name = request.client_name();
-  options.ttl = request.ttl_ms() == 0 ? options_.default_ttl
-                                      : std::chrono::milliseconds(request.ttl_ms());
+  options.ttl =
+      request.ttl_ms() == 0 ? options_.default_ttl : std::chrono::milliseconds(request.ttl_ms());
   options.max_handles = options_.max_handles;
   options.max_queued_ops = options_.max_queued_ops;
-  auto session = std::make_shared<Session>(
-      std::move(options), *executors_[static_cast<size_t>(request.device())]);
+  auto session = std::make_shared<Session>(std::move(options),
+                                           *executors_[static_cast<size_t>(request.device())]);
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return ServerDraining();
     if (sessions_.size() >= options_.max_sessions) {
-      return MakeError(v1::ERROR_REASON_TOO_MANY_SESSIONS,
-                       absl::StrCat("the server has ", options_.max_sessions,
-                                    " sessions, the most allowed"),
-                       {{"limit", absl::StrCat(options_.max_sessions)}});
+      return MakeError(
+          v1::ERROR_REASON_TOO_MANY_SESSIONS,
+          absl::StrCat("the server has ", options_.max_sessions, " sessions, the most allowed"),
+          {{"limit", absl::StrCat(options_.max_sessions)}});
     }
     sessions_.emplace(session->id(), session);
   }
   wake_.notify_all();  // its time to live may be the shortest
   spdlog::info("[{}] session opened: client=\"{}\" device={} ttl_ms={}", session->tag(),
-               absl::CEscape(session->options().client_name), request.device(), session->options().ttl.count());
+               absl::CEscape(session->options().client_name), request.device(),
+               session->options().ttl.count());
   return session;
 }
 

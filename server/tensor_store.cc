@@ -6,8 +6,8 @@
 namespace kernelbox::server {
 
 absl::Status ZeroHandle(const char* field) {
-  return MakeError(v1::ERROR_REASON_ZERO_HANDLE,
-                   absl::StrCat(field, " must be a handle, given 0"), {{"field", field}});
+  return MakeError(v1::ERROR_REASON_ZERO_HANDLE, absl::StrCat(field, " must be a handle, given 0"),
+                   {{"field", field}});
 }
 
 absl::Status CheckUsable(const StoredTensor* tensor, const char* field, uint64_t handle) {
@@ -50,10 +50,10 @@ absl::Status TensorStore::CheckFree(uint64_t handle, const char* field, size_t a
                       absl::StrCat(handle));
   }
   if (tensors_.size() + adding >= max_handles_) {
-    return MakeError(v1::ERROR_REASON_TOO_MANY_HANDLES,
-                     absl::StrCat(field, ": the session has ", max_handles_,
-                                  " handles, the most allowed"),
-                     {{"limit", absl::StrCat(max_handles_)}});
+    return MakeError(
+        v1::ERROR_REASON_TOO_MANY_HANDLES,
+        absl::StrCat(field, ": the session has ", max_handles_, " handles, the most allowed"),
+        {{"limit", absl::StrCat(max_handles_)}});
   }
   return absl::OkStatus();
 }

@@ -29,11 +29,12 @@ TransferHold::TransferHold(std::shared_ptr<Session> session, SessionState& state
 }
 
 TransferHold::~TransferHold() {
-  session_->executor().Post([session = session_, memory = std::move(memory_), reads = reads_]() mutable {
-    if (memory != nullptr && reads) --memory->readers;
-    memory.reset();
-    session->executor().TransferEnded(*session);
-  });
+  session_->executor().Post(
+      [session = session_, memory = std::move(memory_), reads = reads_]() mutable {
+        if (memory != nullptr && reads) --memory->readers;
+        memory.reset();
+        session->executor().TransferEnded(*session);
+      });
 }
 
 bool ReadBytesField(const grpc::ByteBuffer& message, int field_number,

@@ -118,7 +118,8 @@ grpc::ServerUnaryReactor* StartFree(SessionManager& sessions, const v1::FreeRequ
                          request.request_id(), Admission::kOrRefuse);
 }
 
-grpc::ServerUnaryReactor* StartDescribe(SessionManager& sessions, const v1::DescribeRequest& request,
+grpc::ServerUnaryReactor* StartDescribe(SessionManager& sessions,
+                                        const v1::DescribeRequest& request,
                                         v1::DescribeResponse& response) {
   return DescribeCall::Begin(std::make_shared<DescribeCall>(request, response), sessions, "",
                              Admission::kOrRefuse);

@@ -13,7 +13,8 @@ grpc::ServerUnaryReactor* StartRun(SessionManager& sessions, const v1::RunReques
                                    v1::RunResponse& response);
 grpc::ServerUnaryReactor* StartFree(SessionManager& sessions, const v1::FreeRequest& request,
                                     v1::FreeResponse& response);
-grpc::ServerUnaryReactor* StartDescribe(SessionManager& sessions, const v1::DescribeRequest& request,
+grpc::ServerUnaryReactor* StartDescribe(SessionManager& sessions,
+                                        const v1::DescribeRequest& request,
                                         v1::DescribeResponse& response);
 grpc::ServerUnaryReactor* StartSync(SessionManager& sessions, const v1::SyncRequest& request,
                                     v1::SyncResponse& response);

@@ -137,14 +137,14 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!session.ok()) return Reply(session.status());
     session_ = *std::move(session);
     Answer answer;
-    switch (session_->requests().Begin(
-        header_.request_id(), answer, [self = self_](const Answer* first) {
-          if (first == nullptr) {
-            self->Queue();
-          } else {
-            self->Reply(first->status);
-          }
-        })) {
+    switch (session_->requests().Begin(header_.request_id(), answer,
+                                       [self = self_](const Answer* first) {
+                                         if (first == nullptr) {
+                                           self->Queue();
+                                         } else {
+                                           self->Reply(first->status);
+                                         }
+                                       })) {
       case RequestCache::Turn::kFirst:
         return Queue();
       case RequestCache::Turn::kAnswered:

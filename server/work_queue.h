@@ -73,9 +73,7 @@ class WorkQueue {
   bool idle() const { return items_.empty() && waiting_.empty() && running_ == 0; }
 
  private:
-  bool HasRoom(size_t ops) const {
-    return ops > 0 ? ops_ + ops <= limit_ : others_ + 1 <= limit_;
-  }
+  bool HasRoom(size_t ops) const { return ops > 0 ? ops_ + ops <= limit_ : others_ + 1 <= limit_; }
   void Count(size_t ops) {
     if (ops > 0) {
       ops_ += ops;
