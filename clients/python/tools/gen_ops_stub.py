@@ -25,12 +25,14 @@ from kernelbox.tensor import Tensor
 
 
 def stub_text() -> str:
+    """Returns what the stub has to be."""
     parts = [HEADER]
     for plan in PLANS.values():
         if plan.optional_outputs:
-            parts += ["", f"class {plan.message_name}Outputs(tuple[Tensor, ...]):"]
+            parts += [f"class {plan.message_name}Outputs(tuple[Tensor, ...]):"]
             parts += [f"    {field.name}: Tensor" for field in plan.outputs]
-    parts += ["", "class Ops(Issuer):"]
+            parts += [""]
+    parts += ["class Ops(Issuer):"]
     for plan in PLANS.values():
         parts += _method(plan)
     return "\n".join(parts) + "\n"
@@ -81,7 +83,7 @@ def _tensor(field: TensorField) -> str:
 def _attribute(field: AttributeField) -> str:
     kind = {
         "dtype": "DTypeLike",
-        "enum": f"Literal[{', '.join(repr(name) for name in field.choices)}] | int | None",
+        "enum": f"Literal[{', '.join(_quoted(name) for name in field.choices)}] | int | None",
     }.get(field.type_name, field.type_name)
     if field.repeated:
         kind = f"Sequence[{kind}] | {kind}"
@@ -89,10 +91,16 @@ def _attribute(field: AttributeField) -> str:
         return f"{field.name}: {kind}"
     if field.default is None and not kind.endswith("None"):
         kind += " | None"
-    return f"{field.name}: {kind} = {field.default!r}"
+    default = _quoted(field.default) if isinstance(field.default, str) else repr(field.default)
+    return f"{field.name}: {kind} = {default}"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def main(arguments: list[str]) -> int:
+    """Writes or checks the stub; returns the exit status."""
     text = stub_text()
     if "--check" in arguments:
         if not STUB.exists() or STUB.read_text() != text:

@@ -77,7 +77,7 @@ def outputs_type(plan: OpPlan, names: tuple[str, ...]) -> type[tuple[Any, ...]]:
 
 def describe(plan: OpPlan) -> str:
     """Returns the docstring of an op's method."""
-    lines = [f"Issues the op {plan.name} (message kernelbox.v1.{plan.message_name}).", ""]
+    lines = [f"Issues the op {plan.message_name}.", ""]
     if plan.inputs or plan.attributes:
         lines.append("Args:")
         lines += [f"    {_describe_tensor(field)}" for field in plan.inputs]

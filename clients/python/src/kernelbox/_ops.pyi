@@ -6,7 +6,6 @@ from kernelbox._op_methods import Issuer
 from kernelbox.dtypes import DTypeLike
 from kernelbox.tensor import Tensor
 
-
 class LinearOutputs(tuple[Tensor, ...]):
     y: Tensor
     pre_activation: Tensor
@@ -37,10 +36,10 @@ class Ops(Issuer):
         weight: Tensor,
         bias: Tensor | None = None,
         *,
-        activation: Literal['none', 'relu', 'gelu', 'gelu_tanh'] | int | None = 'none',
+        activation: Literal["none", "relu", "gelu", "gelu_tanh"] | int | None = "none",
         outputs: None = None,
     ) -> Tensor:
-        """Issues the op linear (message kernelbox.v1.Linear).
+        """Issues the op Linear.
 
         Args:
             x: tensor; shape (*, in_features).
@@ -61,7 +60,7 @@ class Ops(Issuer):
         weight: Tensor,
         bias: Tensor | None = None,
         *,
-        activation: Literal['none', 'relu', 'gelu', 'gelu_tanh'] | int | None = 'none',
+        activation: Literal["none", "relu", "gelu", "gelu_tanh"] | int | None = "none",
         outputs: Sequence[Literal["y", "pre_activation"]],
     ) -> LinearOutputs: ...
     def linear_backward(
@@ -72,10 +71,10 @@ class Ops(Issuer):
         bias: Tensor | None = None,
         pre_activation: Tensor | None = None,
         *,
-        activation: Literal['none', 'relu', 'gelu', 'gelu_tanh'] | int | None = 'none',
+        activation: Literal["none", "relu", "gelu", "gelu_tanh"] | int | None = "none",
         outputs: Sequence[Literal["d_x", "d_weight", "d_bias"]],
     ) -> Any:
-        """Issues the op linear_backward (message kernelbox.v1.LinearBackward).
+        """Issues the op LinearBackward.
 
         Args:
             x: tensor; shape (*, in_features).
@@ -96,7 +95,7 @@ class Ops(Issuer):
         self,
         x: Tensor,
     ) -> Tensor:
-        """Issues the op relu (message kernelbox.v1.ReLU).
+        """Issues the op ReLU.
 
         Args:
             x: tensor; shape (*).
@@ -109,7 +108,7 @@ class Ops(Issuer):
         x: Tensor,
         d_y: Tensor,
     ) -> Tensor:
-        """Issues the op relu_backward (message kernelbox.v1.ReLUBackward).
+        """Issues the op ReLUBackward.
 
         Args:
             x: tensor; shape (*).
@@ -122,9 +121,9 @@ class Ops(Issuer):
         self,
         x: Tensor,
         *,
-        approximate: Literal['none', 'tanh'] | int | None = 'none',
+        approximate: Literal["none", "tanh"] | int | None = "none",
     ) -> Tensor:
-        """Issues the op gelu (message kernelbox.v1.GELU).
+        """Issues the op GELU.
 
         Args:
             x: tensor; shape (*).
@@ -138,9 +137,9 @@ class Ops(Issuer):
         x: Tensor,
         d_y: Tensor,
         *,
-        approximate: Literal['none', 'tanh'] | int | None = 'none',
+        approximate: Literal["none", "tanh"] | int | None = "none",
     ) -> Tensor:
-        """Issues the op gelu_backward (message kernelbox.v1.GELUBackward).
+        """Issues the op GELUBackward.
 
         Args:
             x: tensor; shape (*).
@@ -160,7 +159,7 @@ class Ops(Issuer):
         training: bool = True,
         outputs: None = None,
     ) -> Tensor:
-        """Issues the op dropout (message kernelbox.v1.Dropout).
+        """Issues the op Dropout.
 
         Args:
             x: tensor; shape (*).
@@ -192,7 +191,7 @@ class Ops(Issuer):
         p: float = 0.5,
         training: bool = True,
     ) -> Tensor:
-        """Issues the op dropout_backward (message kernelbox.v1.DropoutBackward).
+        """Issues the op DropoutBackward.
 
         Args:
             rng_used: tensor; shape (2).
@@ -211,11 +210,11 @@ class Ops(Issuer):
         weight: Tensor | None = None,
         *,
         ignore_index: int = -100,
-        reduction: Literal['none', 'mean', 'sum'] | int | None = 'mean',
+        reduction: Literal["none", "mean", "sum"] | int | None = "mean",
         label_smoothing: float = 0.0,
         outputs: None = None,
     ) -> Tensor:
-        """Issues the op cross_entropy_loss (message kernelbox.v1.CrossEntropyLoss).
+        """Issues the op CrossEntropyLoss.
 
         Args:
             x: tensor; shape (C) or (N, C) or (N, C, d1, ...).
@@ -240,7 +239,7 @@ class Ops(Issuer):
         weight: Tensor | None = None,
         *,
         ignore_index: int = -100,
-        reduction: Literal['none', 'mean', 'sum'] | int | None = 'mean',
+        reduction: Literal["none", "mean", "sum"] | int | None = "mean",
         label_smoothing: float = 0.0,
         outputs: Sequence[Literal["y", "log_sum_exp", "total_weight"]],
     ) -> CrossEntropyLossOutputs: ...
@@ -254,10 +253,10 @@ class Ops(Issuer):
         weight: Tensor | None = None,
         *,
         ignore_index: int = -100,
-        reduction: Literal['none', 'mean', 'sum'] | int | None = 'mean',
+        reduction: Literal["none", "mean", "sum"] | int | None = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """Issues the op cross_entropy_loss_backward (message kernelbox.v1.CrossEntropyLossBackward).
+        """Issues the op CrossEntropyLossBackward.
 
         Args:
             x: tensor; shape (C) or (N, C) or (N, C, d1, ...).
@@ -287,7 +286,7 @@ class Ops(Issuer):
         nesterov: bool = False,
         maximize: bool = False,
     ) -> None:
-        """Issues the op sgd (message kernelbox.v1.SGD).
+        """Issues the op SGD.
 
         Args:
             params: list of tensors updated in place; shape (*).
@@ -318,7 +317,7 @@ class Ops(Issuer):
         amsgrad: bool = False,
         maximize: bool = False,
     ) -> None:
-        """Issues the op adamw (message kernelbox.v1.AdamW).
+        """Issues the op AdamW.
 
         Args:
             params: list of tensors updated in place; shape (*).
@@ -341,7 +340,7 @@ class Ops(Issuer):
         *,
         dtype: DTypeLike,
     ) -> Tensor:
-        """Issues the op cast (message kernelbox.v1.Cast).
+        """Issues the op Cast.
 
         Args:
             x: tensor; shape (*).
@@ -355,7 +354,7 @@ class Ops(Issuer):
         x: Tensor,
         d_y: Tensor,
     ) -> Tensor:
-        """Issues the op cast_backward (message kernelbox.v1.CastBackward).
+        """Issues the op CastBackward.
 
         Args:
             x: tensor; shape (*).
@@ -371,7 +370,7 @@ class Ops(Issuer):
         dtype: DTypeLike,
         value: float,
     ) -> Tensor:
-        """Issues the op fill (message kernelbox.v1.Fill).
+        """Issues the op Fill.
 
         Args:
             shape: list of int.
@@ -386,11 +385,11 @@ class Ops(Issuer):
         *,
         rng_state: Tensor | None = None,
         shape: Sequence[int] | int,
-        dtype: DTypeLike = 'float32',
+        dtype: DTypeLike = "float32",
         low: float = 0.0,
         high: float = 1.0,
     ) -> Tensor:
-        """Issues the op uniform (message kernelbox.v1.Uniform).
+        """Issues the op Uniform.
 
         Args:
             rng_state: tensor updated in place; the session's rng unless given; shape (2).
@@ -407,11 +406,11 @@ class Ops(Issuer):
         *,
         rng_state: Tensor | None = None,
         shape: Sequence[int] | int,
-        dtype: DTypeLike = 'float32',
+        dtype: DTypeLike = "float32",
         mean: float = 0.0,
         std: float = 1.0,
     ) -> Tensor:
-        """Issues the op normal (message kernelbox.v1.Normal).
+        """Issues the op Normal.
 
         Args:
             rng_state: tensor updated in place; the session's rng unless given; shape (2).
@@ -430,7 +429,7 @@ class Ops(Issuer):
         *,
         alpha: float = 1.0,
     ) -> Tensor:
-        """Issues the op add (message kernelbox.v1.Add).
+        """Issues the op Add.
 
         Args:
             a: tensor; shape (*).
@@ -449,7 +448,7 @@ class Ops(Issuer):
         alpha: float = 1.0,
         outputs: Sequence[Literal["d_a", "d_b"]],
     ) -> Any:
-        """Issues the op add_backward (message kernelbox.v1.AddBackward).
+        """Issues the op AddBackward.
 
         Args:
             a: tensor; shape (*).

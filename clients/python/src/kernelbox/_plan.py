@@ -164,7 +164,7 @@ def _make_attribute(descriptor: FieldDescriptor, default_text: str) -> Attribute
             default = int(default_text)
     if repeated:
         default = REQUIRED
-        convert = _list_converter(descriptor.name, convert)
+        convert = _list_converter(convert)
     return AttributeField(descriptor.name, default, convert, repeated, type_name, choices)
 
 
@@ -221,7 +221,7 @@ def _int_converter(field_name: str) -> Callable[[Any], int]:
     return convert
 
 
-def _list_converter(field_name: str, convert_one: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _list_converter(convert_one: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def convert(value: Any) -> tuple[Any, ...]:
         if isinstance(value, (list, tuple, np.ndarray)):
             return tuple(convert_one(item) for item in value)

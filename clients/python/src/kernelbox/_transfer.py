@@ -15,7 +15,10 @@ from kernelbox._proto.kernelbox.v1 import service_pb2, types_pb2
 _CHUNK_TAG = bytes([service_pb2.UploadRequest.DESCRIPTOR.fields_by_name["chunk"].number << 3 | 2])
 
 # What NumPy makes of Python numbers, and what torch makes of them.
-_DEFAULTS = {np.dtype(np.float64): dtypes.float32, np.dtype(np.int32): dtypes.int64}
+_DEFAULTS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float64): dtypes.float32,
+    np.dtype(np.int32): dtypes.int64,
+}
 
 
 def as_array(data: Any, dtype: dtypes.DTypeLike | None) -> np.ndarray[Any, Any]:
@@ -25,6 +28,7 @@ def as_array(data: Any, dtype: dtypes.DTypeLike | None) -> np.ndarray[Any, Any]:
     bool. Raises InvalidDTypeError for elements that no tensor can have.
     """
     has_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    array: np.ndarray[Any, np.dtype[Any]]
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -37,8 +41,7 @@ def as_array(data: Any, dtype: dtypes.DTypeLike | None) -> np.ndarray[Any, Any]:
     elif has_dtype:
         wanted = array.dtype.newbyteorder("=")
     else:
-        inferred: np.dtype[Any] = array.dtype
-        wanted = _DEFAULTS.get(inferred, inferred)
+        wanted = _DEFAULTS.get(array.dtype, array.dtype)
     try:
         wanted = dtypes.as_dtype(wanted)
         array = array.astype(wanted.newbyteorder("<"), order="C", copy=False)
