@@ -100,8 +100,7 @@ class OpStream:
         a server that can't be reached.
         """
         with self._lock:
-            if self._dead is not None:
-                raise self._dead.again()
+            self._check_usable()
             if self._unanswered >= _UNANSWERED_OPS:
                 self._wait_until(lambda: self._unanswered < _UNANSWERED_OPS, None)
             request = self._tail()
@@ -123,8 +122,7 @@ class OpStream:
         failures of ops are not raised here.
         """
         with self._lock:
-            if self._dead is not None:
-                raise self._dead.again()
+            self._check_usable()
             self._gather_frees()
             if self._pending:
                 last = self._pending[-1]
@@ -141,6 +139,11 @@ class OpStream:
             self._die(error)
             if self._call is not None:
                 self._call.cancel()
+
+    def check_usable(self) -> None:
+        """Raises the error that ended the session, or SessionNotFoundError once it is closed."""
+        with self._lock:
+            self._check_usable()
 
     @property
     def dead(self) -> errors.KernelboxError | None:
@@ -183,6 +186,14 @@ class OpStream:
 
     # The caller of what follows holds the lock.
 
+    def _check_usable(self) -> None:
+        if self._dead is not None:
+            raise self._dead.again()
+        if self._closed.is_set():
+            raise errors.SessionNotFoundError(
+                "the session is closed", code=grpc.StatusCode.NOT_FOUND
+            )
+
     def _tail(self) -> _Request:
         """Returns the request that the next op goes into."""
         pending = self._pending
@@ -218,12 +229,9 @@ class OpStream:
         end = None if timeout is None else time.monotonic() + timeout
         self._rouse()
         while not done():
-            if self._dead is not None:
-                raise self._dead.again()
+            self._check_usable()
             if self._down is not None:
                 raise self._down.again()
-            if self._closed.is_set():
-                raise errors.SessionNotFoundError("the session is closed")
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise errors.DeadlineExceededError(

@@ -154,7 +154,7 @@ class Session(Ops):
             spec=_transfer.to_spec(array),
             size_bytes=array.nbytes,
         )
-        self._check_alive()
+        self._stream.check_usable()
         chunk_bytes = self.limits.preferred_chunk_bytes or 256 << 10
 
         def upload(left: float | None) -> None:
@@ -442,18 +442,12 @@ class Session(Ops):
         return error
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
-        self._check_alive()
+        self._stream.check_usable()
         try:
             return self._rpc.call(method, request, self.timeout if timeout is None else timeout)
         except (errors.SessionNotFoundError, errors.ServerRestartedError) as error:
             self._stream.kill(error.again())
             raise
-
-    def _check_alive(self) -> None:
-        if self.closed:
-            raise errors.SessionNotFoundError("the session is closed")
-        if self._stream.dead is not None:
-            raise self._stream.dead.again()
 
     def _no_tape_error(self, tensor: Tensor) -> errors.GradientError:
         reason = (
