@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import math
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from tqdm import tqdm
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 SIZES = (64, 256, 128, 10)
 DROPOUT = 0.2
@@ -39,7 +40,7 @@ class MLP:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.params: list[Tensor] = []
-        for inputs, outputs in zip(SIZES, SIZES[1:], strict=False):
+        for inputs, outputs in itertools.pairwise(SIZES):
             bound = math.sqrt(6 / inputs)  # He's, for ReLU
             weight = session.uniform(shape=(outputs, inputs), low=-bound, high=bound)
             bias = session.fill(shape=(outputs,), dtype="float32", value=0)
@@ -47,7 +48,8 @@ class MLP:
         for param in self.params:
             param.requires_grad = True
 
-    def __call__(self, x: Tensor, *, training: bool) -> Tensor:
+    def logits(self, x: Tensor, *, training: bool) -> Tensor:
+        """Returns the logits, (n, 10), of images, (n, 64)."""
         for index in range(0, len(self.params) - 2, 2):
             weight, bias = self.params[index : index + 2]
             x = self._session.linear(x, weight, bias, activation="relu")
@@ -91,7 +93,7 @@ def train(
             x, target = session.tensor(images[chosen]), session.tensor(labels[chosen])
             optimizer.zero_grad()
             with session.tape() as tape:
-                logits = model(x, training=True)
+                logits = model.logits(x, training=True)
                 loss = session.cross_entropy_loss(logits, target, label_smoothing=0.05)
             tape.backward(loss)
             optimizer.step()
@@ -107,7 +109,7 @@ def train(
 
 def predict(session: Session, model: MLP, images: np.ndarray) -> np.ndarray:
     """Returns the probabilities of the ten digits for each image."""
-    logits = model(session.tensor(images), training=False).numpy()
+    logits = model.logits(session.tensor(images), training=False).numpy()
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 

@@ -56,20 +56,17 @@ def from_error_message(error: Any, location: str = "") -> errors.KernelboxError:
 def from_rpc_error(error: grpc.RpcError) -> errors.KernelboxError:
     """Makes the exception of a failed rpc from its status and its google.rpc.ErrorInfo."""
     code, details = error.code(), error.details() or ""
-    reason, metadata, op_id, op = "", {}, 0, ""
+    reason, metadata = "", {}
     for key, value in error.trailing_metadata() or ():
         if key != "grpc-status-details-bin":
             continue
         status = status_pb2.Status.FromString(value)
         for detail in status.details:
             info = error_details_pb2.ErrorInfo()
-            kept = errors_pb2.Error()
             if detail.Unpack(info):
-                reason, metadata = info.reason.removeprefix(_REASON_PREFIX), dict(info.metadata)
-            elif detail.Unpack(kept):
-                op_id, op = kept.op_id, kept.op
-    op_id = op_id or int(metadata.get("op_id", 0))
-    op = op or metadata.get("op", "")
+                reason, metadata = info.reason, dict(info.metadata)
+    # The op that failed first, if the error is one that a handle holds.
+    op_id, op = int(metadata.pop("op_id", 0)), metadata.pop("op", "")
     if not reason and code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger" in details:
         return errors.MessageTooLargeError(details, code=code)
     return errors.make(code, reason, details, metadata, op_id=op_id, op=op)

@@ -102,11 +102,11 @@ class Server:
         self.stop()
 
     def _wait_ready(self, ready: Path, timeout: float) -> str:
-        """Returns the address it listens on, which it writes to the file `ready`."""
+        """Returns the address it listens on: the first line of the file it writes when ready."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            if ready.exists() and (target := ready.read_text().strip()):
-                return target
+            if ready.exists() and (targets := ready.read_text().split()):
+                return targets[0]
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)

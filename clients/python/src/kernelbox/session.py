@@ -220,6 +220,11 @@ class Session(Ops):
         self._closer()
 
     @property
+    def target(self) -> str:
+        """The address of the server."""
+        return self._rpc.target
+
+    @property
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return not self._closer.alive
