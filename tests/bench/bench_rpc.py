@@ -3,8 +3,8 @@
     python bench_rpc.py --connect 127.0.0.1:50051
     python bench_rpc.py --server build/cpu/bin/kernelboxd
 
-The op is the cheapest there is, ReLU of one element, so that the figure is that of the way there and
-back. The last line is JSON.
+The op is the cheapest there is, ReLU of one element, so that the figure is that of the way there
+and back. The last line is JSON.
 """
 
 from __future__ import annotations

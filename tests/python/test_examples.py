@@ -14,7 +14,7 @@ CLIENT = ROOT / "clients" / "python"
 DEMO = CLIENT / "examples" / "digits_mlp.py"
 
 
-def test_readme(server, monkeypatch, capsys):
+def test_readme(server, capsys):
     readme = CLIENT / "README.md"
     if not readme.exists():
         pytest.skip("only the installed package is here")

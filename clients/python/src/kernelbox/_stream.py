@@ -37,6 +37,8 @@ _FREES_A_REQUEST = 4096
 # How many ops may be without answer before issuing one more waits: bounds the memory that a
 # client takes which is faster than its server.
 _UNANSWERED_OPS = 8192
+# How many requests may be: the server remembers the ids of some thousand.
+_UNANSWERED_REQUESTS = 128
 # Where failed ops were issued is remembered for this many of them.
 _LOCATIONS = 4096
 
@@ -81,6 +83,8 @@ class OpStream:
         # "stop". Each call has its own.
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._sender_sleeps = False
+        # The sender has more to send when an answer has come.
+        self._sender_waits = False
         self._call: Any = None
         self._thread: threading.Thread | None = None
         # Set: the session is gone for good, with this error.
@@ -270,15 +274,16 @@ class OpStream:
                 yield request.message
 
     def _take(self, wake: queue.SimpleQueue[bool]) -> list[_Request]:
-        """Returns all that is pending; it is in flight from now on."""
+        """Returns what is pending, as far as there is room; it is in flight from now on."""
         with self._lock:
             if self._wake is not wake:
                 return []  # this call has ended and another one sends
             self._gather_frees()
-            requests = list(self._pending)
-            self._pending.clear()
+            room = max(_UNANSWERED_REQUESTS - len(self._in_flight), 0)
+            requests = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
             self._in_flight.extend(requests)
-            self._sender_sleeps = True
+            self._sender_waits = bool(self._pending)
+            self._sender_sleeps = not self._sender_waits
             return requests
 
     # The stream's own thread runs what follows.
@@ -297,7 +302,7 @@ class OpStream:
                 error = from_rpc_error(failure)
             with self._lock:
                 self._wake.put(False)
-                self._sender_sleeps = False
+                self._sender_sleeps = self._sender_waits = False
                 if self._closed.is_set() or self._dead is not None:
                     return
                 if isinstance(error, (errors.SessionNotFoundError, errors.ServerRestartedError)):
@@ -320,7 +325,7 @@ class OpStream:
     def _start_call(self) -> Any:
         with self._lock:
             self._wake = queue.SimpleQueue()
-            self._sender_sleeps = False
+            self._sender_sleeps = self._sender_waits = False
             messages = self._messages(self._wake, list(self._in_flight))
             self._call = self._rpc.open("Execute", messages)
             if self._closed.is_set():
@@ -338,6 +343,9 @@ class OpStream:
                 self._note_results(request, response.results)
             for error in response.free_errors:
                 _log.debug("free: %s", error.message)
+            if self._sender_waits:
+                self._sender_waits = False
+                self._wake.put(True)
             self._changed.notify_all()
 
     def _note_results(self, request: _Request, results: Any) -> None:
