@@ -28,6 +28,7 @@ def still_usable(session, server):
     """After each test the session computes, and holds no more bytes than before."""
     before = used_bytes(server.target)
     yield
+    session._rng = None
     gc.collect()
     x = session.tensor([-1.0, 2.0])
     np.testing.assert_array_equal(session.relu(x).numpy(), [0, 2])
@@ -117,7 +118,6 @@ class TestHandles:
                     "rng_used": UNUSED,
                 },
             )
-        session._rng = None
 
     def test_zero(self, session):
         with pytest.raises(errors.ZeroHandleError) as error:
@@ -254,7 +254,7 @@ class TestTransfers:
         with pytest.raises(errors.SizeMismatchError) as error:
             self.send(session, [self.DATA, b"1234"])
         assert metadata(error)["expected"] == "4000"
-        assert int(metadata(error)["given"]) > 4000
+        assert "4004" in metadata(error)["given"]
 
     def test_corrupt(self, session):
         with pytest.raises(errors.ChecksumMismatchError) as error:

@@ -40,6 +40,7 @@ class Proxy:
             self._open.clear()
 
     def close(self) -> None:
+        _shut(self._listener)  # wakes the thread that accepts
         self._listener.close()
         self.cut()
 

@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -39,8 +39,10 @@ _FREES_A_REQUEST = 4096
 _UNANSWERED_OPS = 8192
 # How many requests may be: the server remembers the ids of some thousand.
 _UNANSWERED_REQUESTS = 128
-# Where failed ops were issued is remembered for this many of them.
-_LOCATIONS = 4096
+# Of this many failed ops it is remembered where they were issued and what they should have made.
+_REMEMBERED = 4096
+# The most failures that one `sync` raises.
+_LISTED_FAILURES = 100
 
 Location = tuple[str, int]
 
@@ -52,7 +54,7 @@ class _Request:
 
     def __init__(self, session_id: str, request_id: str) -> None:
         self.message = service_pb2.ExecuteRequest(session_id=session_id, request_id=request_id)
-        self.locations: list[tuple[int, Location]] = []
+        self.locations: list[Location] = []  # one an op
         self.weight = 0
         self.answered = False
 
@@ -63,7 +65,15 @@ class OpStream:
     Safe to use from any thread. `free` may be called at any time, from destructors too.
     """
 
-    def __init__(self, rpc: Rpc, session_id: str, max_queued_ops: int) -> None:
+    def __init__(
+        self,
+        rpc: Rpc,
+        session_id: str,
+        max_queued_ops: int,
+        outputs_of: Mapping[str, Sequence[str]],
+    ) -> None:
+        # The names of each op's output fields.
+        self._outputs_of = outputs_of
         self._rpc = rpc
         self._session_id = session_id
         self._ops_a_request = max(1, min(_OPS_A_REQUEST, max_queued_ops))
@@ -94,8 +104,12 @@ class OpStream:
         self._closed = threading.Event()
 
         # Failures that nobody has been told of yet, by the id of the op that failed first.
+        # The oldest of them; how many there were in all.
         self._failures: dict[int, errors.KernelboxError] = {}
+        self._failure_count = 0
         self._locations: dict[int, Location] = {}
+        # Why a handle that an op should have made may not exist, so that the server knows nothing.
+        self._lost: dict[int, errors.KernelboxError] = {}
 
     def add(self, op: Any, weight: int, location: Location) -> None:
         """Issues an op. Waits while too many are unanswered.
@@ -109,7 +123,7 @@ class OpStream:
                 self._wait_until(lambda: self._unanswered < _UNANSWERED_OPS, None)
             request = self._tail()
             request.message.ops.append(op)
-            request.locations.append((op.id, location))
+            request.locations.append(location)
             request.weight += weight
             self._unanswered += weight
             self._rouse()
@@ -154,27 +168,38 @@ class OpStream:
         """The error that ended the session, if one did."""
         return self._dead
 
+    def note_failed_op(self, op: Any, error: errors.KernelboxError, location: Location) -> None:
+        """Notes the failure of an op that did not go by this stream and that is being raised."""
+        with self._lock:
+            self._note_failed_op(op, error, location)
+        self.forget_failure(op.id)
+
     def location_of(self, op_id: int) -> str:
         """Returns the "file:line" that issued a failed op; empty when it isn't known."""
         location = self._locations.get(op_id)
         return f"{location[0]}:{location[1]}" if location else ""
 
-    def take_failures(self) -> list[errors.KernelboxError]:
-        """Returns the failures that nobody has been told of, oldest first, and forgets them."""
+    def lost(self, handle: int) -> errors.KernelboxError | None:
+        """Returns the failure of the op that should have made a handle, if it is remembered."""
+        error = self._lost.get(handle)
+        return error.again() if error is not None else None
+
+    def take_failures(self) -> tuple[list[errors.KernelboxError], int]:
+        """Returns the failures that nobody has been told of, and forgets them.
+
+        The list has the oldest ones; the number counts all.
+        """
         with self._lock:
-            failures = [self._failures[op_id] for op_id in sorted(self._failures)]
+            failures, count = list(self._failures.values()), self._failure_count
             self._failures.clear()
-        return failures
+            self._failure_count = 0
+        return failures, count
 
     def forget_failure(self, op_id: int) -> None:
         """Notes that somebody has been told of this op's failure."""
         with self._lock:
-            self._failures.pop(op_id, None)
-
-    def note_failure(self, error: errors.KernelboxError, location: Location | None = None) -> None:
-        """Keeps an op's failure for the next `take_failures`."""
-        with self._lock:
-            self._note_failure(error, location)
+            if self._failures.pop(op_id, None) is not None:
+                self._failure_count -= 1
 
     def close(self) -> None:
         """Ends the stream. What has not been sent is dropped."""
@@ -252,13 +277,16 @@ class OpStream:
         self._unanswered = 0
         self._changed.notify_all()
 
-    def _note_failure(self, error: errors.KernelboxError, location: Location | None) -> None:
-        if location is not None:
-            if len(self._locations) >= _LOCATIONS:
-                self._locations.pop(next(iter(self._locations)))
-            self._locations[error.op_id] = location
-            error.location = f"{location[0]}:{location[1]}"
-        self._failures.setdefault(error.op_id, error)
+    def _note_failed_op(self, op: Any, error: errors.KernelboxError, location: Location) -> None:
+        _remember(self._locations, op.id, location)
+        error.location = f"{location[0]}:{location[1]}"
+        self._failure_count += 1
+        if len(self._failures) < _LISTED_FAILURES:
+            self._failures[op.id] = error
+        kind = op.WhichOneof("kind")
+        for name in self._outputs_of.get(kind, ()):
+            if handle := getattr(getattr(op, kind), name):
+                _remember(self._lost, handle, error)
 
     # gRPC's sender thread runs what follows.
 
@@ -349,20 +377,31 @@ class OpStream:
             self._changed.notify_all()
 
     def _note_results(self, request: _Request, results: Any) -> None:
-        locations = dict(request.locations)
-        for result in results:
-            # An op that read a failed tensor carries the error of the op that failed first.
-            if result.HasField("error") and result.error.op_id == result.op_id:
-                self._note_failure(from_error_message(result.error), locations.get(result.op_id))
+        # An op that read a failed tensor carries the error of the op that failed first.
+        failed = {
+            result.op_id: result.error
+            for result in results
+            if result.HasField("error") and result.error.op_id == result.op_id
+        }
+        for op, location in zip(request.message.ops, request.locations, strict=True):
+            if op.id in failed:
+                self._note_failed_op(op, from_error_message(failed[op.id]), location)
 
     def _fail_in_flight(self, error: errors.KernelboxError) -> None:
         """The stream ended with an error that says nothing of single ops: all of them failed."""
         for request in self._in_flight:
             request.answered = True
             self._unanswered -= request.weight
-            for op, (op_id, location) in zip(request.message.ops, request.locations, strict=True):
+            for op, location in zip(request.message.ops, request.locations, strict=True):
                 failure = error.again()
-                failure.op_id, failure.op = op_id, op.WhichOneof("kind") or ""
-                self._note_failure(failure, location)
+                failure.op_id, failure.op = op.id, op.WhichOneof("kind") or ""
+                self._note_failed_op(op, failure, location)
         self._in_flight.clear()
         self._changed.notify_all()
+
+
+def _remember(memory: dict[int, Any], key: int, value: Any) -> None:
+    """Adds an entry to a memory of bounded size; the oldest one goes."""
+    if len(memory) >= _REMEMBERED:
+        memory.pop(next(iter(memory)))
+    memory[key] = value

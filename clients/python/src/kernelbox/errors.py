@@ -216,13 +216,19 @@ class GradientError(KernelboxError, RuntimeError):
 
 
 class FailedOpsError(KernelboxError):
-    """Several ops failed. `errors` holds their errors, oldest first."""
+    """Several ops failed.
+
+    Attributes:
+        errors: the errors of the oldest ones.
+        count: how many there were in all.
+    """
 
     def __init__(self, errors: Sequence[KernelboxError], count: int) -> None:
         lines = [f"{count} ops failed:"]
-        lines += [f"  {type(error).__name__}: {error}" for error in errors]
-        if count > len(errors):
-            lines.append(f"  and {count - len(errors)} more")
+        shown = errors[:10]
+        lines += [f"  {type(error).__name__}: {error}" for error in shown]
+        if count > len(shown):
+            lines.append(f"  and {count - len(shown)} more")
         super().__init__("\n".join(lines), code=errors[0].code, metadata=errors[0].metadata)
         self.errors = tuple(errors)
         self.count = count

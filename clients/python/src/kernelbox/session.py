@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -32,6 +32,7 @@ _log = logging.getLogger("kernelbox")
 # The minor version of kernelbox.v1 that this package is built for.
 API_VERSION = 0
 
+_OUTPUTS_OF = {name: [field.name for field in plan.outputs] for name, plan in PLANS.items()}
 _BACKWARD_PLANS = make_backward_plans(PLANS)
 _PACKAGE = __name__.rpartition(".")[0]
 _LONGEST_KEEPALIVE_PAUSE = 30.0
@@ -111,7 +112,7 @@ class Session(Ops):
         self.timeout = timeout
         self.blocking = blocking
         self._rpc = rpc
-        self._stream = OpStream(rpc, self.id, answer.limits.max_queued_ops)
+        self._stream = OpStream(rpc, self.id, answer.limits.max_queued_ops, _OUTPUTS_OF)
         self._specs = SpecTable()
         self._handles = itertools.count(1)
         self._op_ids = itertools.count(1)
@@ -154,14 +155,13 @@ class Session(Ops):
             spec=_transfer.to_spec(array),
             size_bytes=array.nbytes,
         )
-        self._stream.check_usable()
         chunk_bytes = self.limits.preferred_chunk_bytes or 256 << 10
 
         def upload(left: float | None) -> None:
             messages = _transfer.upload_messages(header, array, chunk_bytes)
             self._rpc.open("Upload", messages, left)
 
-        self._rpc.retry(upload, self.timeout if timeout is None else timeout)
+        self._retry(upload, self.timeout if timeout is None else timeout)
         spec = self._specs.known(array.dtype.newbyteorder("="), array.shape)
         result = Tensor(Buffer(self, header.handle, spec))
         if requires_grad:
@@ -205,10 +205,9 @@ class Session(Ops):
         """
         timeout = self.timeout if timeout is None else timeout
         self._stream.drain(timeout)
-        answer = self._call("Sync", service_pb2.SyncRequest(session_id=self.id), timeout)
-        failures = self._stream.take_failures()
+        self._call("Sync", service_pb2.SyncRequest(session_id=self.id), timeout)
+        failures, count = self._stream.take_failures()
         if failures:
-            count = max(answer.failed_ops, len(failures))
             raise failures[0] if count == 1 else errors.FailedOpsError(failures, count)
 
     def server_info(self, *, timeout: float | None = None) -> Any:
@@ -388,8 +387,7 @@ class Session(Ops):
             error.op_id = error.op_id or op.id
             error.op = error.op or op.WhichOneof("kind") or ""
             if error.op_id == op.id:
-                self._stream.note_failure(error, location)
-                self._stream.forget_failure(op.id)
+                self._stream.note_failed_op(op, error, location)
             raise
         for output in answer.result.outputs:
             if output.field in made:
@@ -413,9 +411,9 @@ class Session(Ops):
 
         left = None if end is None else max(end - time.monotonic(), 0.001)
         try:
-            array: np.ndarray[Any, Any] = self._rpc.retry(download, left)
+            array: np.ndarray[Any, Any] = self._retry(download, left)
         except errors.KernelboxError as error:
-            raise self._told(error) from None
+            raise self._told(error, tensor) from None
         spec = tensor._buffer.spec
         if spec.shape is None:
             spec.dtype, spec.shape = array.dtype, array.shape
@@ -428,7 +426,7 @@ class Session(Ops):
         request = service_pb2.DescribeRequest(session_id=self.id, handles=[tensor.handle])
         (state,) = self._call("Describe", request).tensors
         if state.HasField("error"):
-            raise self._told(from_error_message(state.error))
+            raise self._told(from_error_message(state.error), tensor)
         _learn(tensor._buffer.spec, state.spec)
 
     def _check_readable(self, tensor: Tensor) -> None:
@@ -439,17 +437,24 @@ class Session(Ops):
                 metadata={"handle": str(tensor.handle)},
             )
 
-    def _told(self, error: errors.KernelboxError) -> errors.KernelboxError:
+    def _told(self, error: errors.KernelboxError, tensor: Tensor) -> errors.KernelboxError:
         """Completes the error of a read; `sync` need not raise it again."""
+        if isinstance(error, errors.UnknownHandleError) and not error.op_id:
+            error = self._stream.lost(tensor.handle) or error
         if error.op_id:
             error.location = self._stream.location_of(error.op_id)
             self._stream.forget_failure(error.op_id)
         return error
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+        timeout = self.timeout if timeout is None else timeout
+        return self._retry(lambda left: self._rpc.open(method, request, left), timeout)
+
+    def _retry(self, attempt: Callable[[float | None], Any], timeout: float | None) -> Any:
+        """Does Rpc.retry; if the session turns out to be gone, all later use fails likewise."""
         self._stream.check_usable()
         try:
-            return self._rpc.call(method, request, self.timeout if timeout is None else timeout)
+            return self._rpc.retry(attempt, timeout)
         except (errors.SessionNotFoundError, errors.ServerRestartedError) as error:
             self._stream.kill(error.again())
             raise
