@@ -166,6 +166,11 @@ struct BFloat16 {
   }
 };
 
+// A boolean as stored: 0 is false, anything else true.
+struct Bool {
+  uint8_t byte;
+};
+
 // The type a layer computes in: float for 16- and 32-bit elements, double for double.
 template <class T>
 struct AccumulatorOf {
@@ -210,6 +215,23 @@ auto DispatchFloating32(DType dtype, Function&& function) {
       return function(TypeTag<BFloat16>{});
     default:
       return function(TypeTag<float>{});
+  }
+}
+
+// The same for every dtype.
+template <class Function>
+auto DispatchAny(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::kInt32:
+      return function(TypeTag<int32_t>{});
+    case DType::kInt64:
+      return function(TypeTag<int64_t>{});
+    case DType::kUInt8:
+      return function(TypeTag<uint8_t>{});
+    case DType::kBool:
+      return function(TypeTag<Bool>{});
+    default:
+      return DispatchFloating(dtype, function);
   }
 }
 

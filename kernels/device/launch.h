@@ -16,4 +16,12 @@ inline Status LaunchStatus() {
   return Status::Error(Reason::kDeviceError, "", "a successful launch", cudaGetErrorString(error));
 }
 
+// Blocks of a grid-stride loop over `work` items: one an item at most, and enough to fill the
+// device several times over.
+inline unsigned GridFor(int64_t work, int threads, const Context& context) {
+  const int64_t wanted = (work + threads - 1) / threads;
+  const int64_t most = static_cast<int64_t>(context.device->multiprocessors) * 32;
+  return static_cast<unsigned>(wanted < most ? wanted : most);
+}
+
 }  // namespace kernelbox::device
