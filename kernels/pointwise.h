@@ -10,12 +10,8 @@
 #include <type_traits>
 
 #include "kernels/check.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/engine.h"
 #include "kernels/layer.h"
-
-#ifdef __CUDACC__
-#include "kernels/device/elementwise.h"
-#endif
 
 namespace kernelbox {
 
@@ -67,48 +63,37 @@ Status Infer(A& a) {
   return InferPointwise(a);
 }
 
-template <PointwiseForward A>
-Status Cpu(const A& a, Context&) {
+template <class Engine, PointwiseForward A>
+Status RunPointwise(Engine engine, const A& a) {
   return a.Apply([&]<class F>(F f) {
-    DispatchFloating(a.x.dtype, [&]<class T>(TypeTag<T>) {
-      cpu::Map(a.x.NumElements(), ForwardElement<T, F>{f}, a.y.template Data<T>(),
-               a.x.template Data<const T>());
+    return Engine::Dispatch(a.x.dtype, [&]<class T>(TypeTag<T>) {
+      return engine.Map(a.x.NumElements(), ForwardElement<T, F>{f}, a.y.template Data<T>(),
+                        a.x.template Data<const T>());
     });
-    return Status::Ok();
   });
 }
 
-template <PointwiseBackward A>
-Status Cpu(const A& a, Context&) {
+template <class Engine, PointwiseBackward A>
+Status RunPointwise(Engine engine, const A& a) {
   return a.Apply([&]<class F>(F f) {
-    DispatchFloating(a.x.dtype, [&]<class T>(TypeTag<T>) {
-      cpu::Map(a.x.NumElements(), BackwardElement<T, F>{f}, a.d_x.template Data<T>(),
-               a.x.template Data<const T>(), a.d_y.template Data<const T>());
+    return Engine::Dispatch(a.x.dtype, [&]<class T>(TypeTag<T>) {
+      return engine.Map(a.x.NumElements(), BackwardElement<T, F>{f}, a.d_x.template Data<T>(),
+                        a.x.template Data<const T>(), a.d_y.template Data<const T>());
     });
-    return Status::Ok();
   });
+}
+
+template <class A>
+  requires PointwiseForward<A> || PointwiseBackward<A>
+Status Cpu(const A& a, Context& context) {
+  return RunPointwise(cpu::Engine{context}, a);
 }
 
 #ifdef __CUDACC__
-template <PointwiseForward A>
+template <class A>
+  requires PointwiseForward<A> || PointwiseBackward<A>
 Status Cuda(const A& a, Context& context) {
-  return a.Apply([&]<class F>(F f) {
-    return DispatchFloating32(a.x.dtype, [&]<class T>(TypeTag<T>) {
-      return device::Map(context, a.x.NumElements(), ForwardElement<T, F>{f},
-                         a.y.template Data<T>(), a.x.template Data<const T>());
-    });
-  });
-}
-
-template <PointwiseBackward A>
-Status Cuda(const A& a, Context& context) {
-  return a.Apply([&]<class F>(F f) {
-    return DispatchFloating32(a.x.dtype, [&]<class T>(TypeTag<T>) {
-      return device::Map(context, a.x.NumElements(), BackwardElement<T, F>{f},
-                         a.d_x.template Data<T>(), a.x.template Data<const T>(),
-                         a.d_y.template Data<const T>());
-    });
-  });
+  return RunPointwise(device::Engine{context}, a);
 }
 #endif
 

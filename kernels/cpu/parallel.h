@@ -16,10 +16,4 @@ void ParallelFor(int64_t count, Body&& body, int64_t grain = kGrain) {
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
-// y[i] = f(in[i], ...).
-template <class F, class T, class... In>
-void Map(int64_t count, F f, T* y, const In*... in) {
-  ParallelFor(count, [=](int64_t i) { y[i] = f(in[i]...); });
-}
-
 }  // namespace kernelbox::cpu

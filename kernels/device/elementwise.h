@@ -52,7 +52,9 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = first * N; i < count; i += stride * N) {
     Pack<T, N> out;
-    [&](const auto&... loaded) { f(i, out, loaded...); }(LoadPack<N>(in + i, count - i, aligned)...);
+    [&](const auto&... loaded) {
+      f(i, out, loaded...);
+    }(LoadPack<N>(in + i, count - i, aligned)...);
     StorePack<N>(y + i, count - i, aligned, out);
   }
 }
@@ -73,7 +75,7 @@ Status MapPacks(const Context& context, int64_t count, F f, T* y, const In*... i
   return LaunchStatus();
 }
 
-// What Map hands to MapPacks.
+// For MapPacks: y[i] = f(in[i], ...).
 template <class F>
 struct EachElement {
   F f;
@@ -85,10 +87,19 @@ struct EachElement {
   }
 };
 
-// y[i] = f(in[i], ...).
-template <class F, class T, class... In>
-Status Map(const Context& context, int64_t count, F f, T* y, const In*... in) {
-  return MapPacks(context, count, EachElement<F>{f}, y, in...);
-}
+// For MapPacks: y[i] = f(i, in[i], ...), i below count.
+template <class F>
+struct EachIndexed {
+  F f;
+  int64_t count;
+
+  template <class T, int N, class... In>
+  __device__ void operator()(int64_t i, Pack<T, N>& y, const Pack<In, N>&... in) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (i + k < count) y.items[k] = f(i + k, in.items[k]...);
+    }
+  }
+};
 
 }  // namespace kernelbox::device

@@ -2,13 +2,8 @@
 // over the dimensions along which a and b were broadcast.
 #include <cmath>
 
-#include "kernels/cpu/reduce.h"
+#include "kernels/engine.h"
 #include "kernels/layer.h"
-
-#ifdef __CUDACC__
-#include "kernels/device/elementwise.h"
-#include "kernels/device/reduce.h"
-#endif
 
 namespace kernelbox {
 namespace {
@@ -38,7 +33,8 @@ Status Infer(Add& op) {
   KB_RETURN_IF_ERROR(CheckDTypeIn("a", op.a,
                                   {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
                                    DType::kFloat64, DType::kInt32, DType::kInt64}));
-  if (!IsFloating(op.a.dtype) && !(std::abs(op.alpha) < 0x1p63 && std::trunc(op.alpha) == op.alpha)) {
+  if (!IsFloating(op.a.dtype) &&
+      !(std::abs(op.alpha) < 0x1p63 && std::trunc(op.alpha) == op.alpha)) {
     return Status::Error(Reason::kInvalidAttribute, "alpha", "an integer, as a is of integers",
                          "a number that is none");
   }
@@ -89,57 +85,21 @@ struct ScaleElement {
   }
 };
 
-Status Cpu(const Add& op, Context&) {
-  const Walk walk_a = BroadcastWalk(op.a, op.y);
-  const Walk walk_b = BroadcastWalk(op.b, op.y);
-  DispatchAddable(op.a.dtype, [&]<class T>(TypeTag<T>) {
-    const AddElement<T> add{op.alpha};
-    const T* a = op.a.Data<T>();
-    const T* b = op.b.Data<T>();
-    T* y = op.y.Data<T>();
-    if (walk_a.IsIdentity() && walk_b.IsIdentity()) return cpu::Map(walk_a.count, add, y, a, b);
-    cpu::ParallelFor(walk_a.count, [&](int64_t i) {
-      y[i] = add(a[walk_a.Offset(i)], b[walk_b.Offset(i)]);
-    });
-  });
-  return Status::Ok();
-}
-
-void CpuGradient(const Tensor& d_y, double scale, const Tensor& d_x) {
-  const ReducePlan plan = PlanReduce(d_y, d_x);
-  DispatchFloating(d_y.dtype, [&]<class T>(TypeTag<T>) {
-    if (plan.reduced.rank == 0 && plan.reduced.count == 1) {
-      return cpu::Map(plan.kept.count, ScaleElement<T>{scale}, d_x.Data<T>(), d_y.Data<const T>());
-    }
-    cpu::ReduceSum(plan, d_y.Data<const T>(), scale, d_x.Data<T>());
-  });
-}
-
-Status Cpu(const AddBackward& op, Context&) {
-  if (op.d_a) CpuGradient(op.d_y, 1, op.d_a);
-  if (op.d_b) CpuGradient(op.d_y, op.alpha, op.d_b);
-  return Status::Ok();
-}
-
-#ifdef __CUDACC__
+// The element at a broadcast place.
 template <class T>
-struct AddPacks {
+struct AddAcross {
   Walk walk_a, walk_b;
-  int64_t count;
   const T* a;
   const T* b;
   AddElement<T> add;
 
-  template <int N>
-  __device__ void operator()(int64_t i, device::Pack<T, N>& y) const {
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (i + k < count) y.items[k] = add(a[walk_a.Offset(i + k)], b[walk_b.Offset(i + k)]);
-    }
+  KB_HOST_DEVICE T operator()(int64_t i) const {
+    return add(a[walk_a.Offset(i)], b[walk_b.Offset(i)]);
   }
 };
 
-Status Cuda(const Add& op, Context& context) {
+template <class Engine>
+Status Run(Engine engine, const Add& op) {
   const Walk walk_a = BroadcastWalk(op.a, op.y);
   const Walk walk_b = BroadcastWalk(op.b, op.y);
   return DispatchAddable(op.a.dtype, [&]<class T>(TypeTag<T>) {
@@ -147,31 +107,39 @@ Status Cuda(const Add& op, Context& context) {
     const T* a = op.a.Data<T>();
     const T* b = op.b.Data<T>();
     if (walk_a.IsIdentity() && walk_b.IsIdentity()) {
-      return device::Map(context, walk_a.count, add, op.y.Data<T>(), a, b);
+      return engine.Map(walk_a.count, add, op.y.Data<T>(), a, b);
     }
-    return device::MapPacks(context, walk_a.count,
-                            AddPacks<T>{walk_a, walk_b, walk_a.count, a, b, add}, op.y.Data<T>());
+    return engine.MapIndexed(walk_a.count, AddAcross<T>{walk_a, walk_b, a, b, add}, op.y.Data<T>());
   });
 }
 
-Status CudaGradient(const Context& context, const Tensor& d_y, double scale, const Tensor& d_x) {
+template <class Engine>
+Status RunGradient(Engine engine, const Tensor& d_y, double scale, const Tensor& d_x) {
   const ReducePlan plan = PlanReduce(d_y, d_x);
-  return DispatchFloating32(d_y.dtype, [&]<class T>(TypeTag<T>) {
+  return Engine::Dispatch(d_y.dtype, [&]<class T>(TypeTag<T>) {
     if (plan.reduced.rank == 0 && plan.reduced.count == 1) {
-      return device::Map(context, plan.kept.count, ScaleElement<T>{scale}, d_x.Data<T>(),
-                         d_y.Data<const T>());
+      return engine.Map(plan.kept.count, ScaleElement<T>{scale}, d_x.Data<T>(),
+                        d_y.Data<const T>());
     }
-    return device::ReduceSum(context, plan, d_y.Data<const T>(), scale, d_x.Data<T>(),
-                             context.workspace);
+    return engine.ReduceSum(plan, d_y.Data<const T>(), scale, d_x.Data<T>(),
+                            engine.context.workspace);
   });
 }
 
-// The two sums share one workspace: the stream runs them one after the other.
-Status Cuda(const AddBackward& op, Context& context) {
-  if (op.d_a) KB_RETURN_IF_ERROR(CudaGradient(context, op.d_y, 1, op.d_a));
-  if (op.d_b) KB_RETURN_IF_ERROR(CudaGradient(context, op.d_y, op.alpha, op.d_b));
+// The two sums share one workspace: they run one after the other.
+template <class Engine>
+Status Run(Engine engine, const AddBackward& op) {
+  if (op.d_a) KB_RETURN_IF_ERROR(RunGradient(engine, op.d_y, 1, op.d_a));
+  if (op.d_b) KB_RETURN_IF_ERROR(RunGradient(engine, op.d_y, op.alpha, op.d_b));
   return Status::Ok();
 }
+
+Status Cpu(const Add& op, Context& context) { return Run(cpu::Engine{context}, op); }
+Status Cpu(const AddBackward& op, Context& context) { return Run(cpu::Engine{context}, op); }
+
+#ifdef __CUDACC__
+Status Cuda(const Add& op, Context& context) { return Run(device::Engine{context}, op); }
+Status Cuda(const AddBackward& op, Context& context) { return Run(device::Engine{context}, op); }
 #endif
 
 size_t Workspace(const AddBackward& op, const Device&) {

@@ -1,12 +1,8 @@
 // Cast: y = x in another dtype. Backward: d_x = d_y in the dtype of x.
 #include "kernels/check.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/engine.h"
 #include "kernels/layer.h"
 #include "kernels/math/convert.h"
-
-#ifdef __CUDACC__
-#include "kernels/device/elementwise.h"
-#endif
 
 namespace kernelbox {
 namespace {
@@ -39,36 +35,28 @@ Status Infer(CastBackward& a) {
   return Status::Ok();
 }
 
-void CpuConvert(const Tensor& from, const Tensor& to) {
-  DispatchAny(from.dtype, [&]<class From>(TypeTag<From>) {
-    DispatchAny(to.dtype, [&]<class To>(TypeTag<To>) {
-      cpu::Map(from.NumElements(), math::ConvertTo<To>{}, to.Data<To>(), from.Data<const From>());
+template <class Engine>
+Status RunConvert(Engine engine, const Tensor& from, const Tensor& to) {
+  return DispatchAny(from.dtype, [&]<class From>(TypeTag<From>) {
+    return DispatchAny(to.dtype, [&]<class To>(TypeTag<To>) {
+      return engine.Map(from.NumElements(), math::ConvertTo<To>{}, to.Data<To>(),
+                        from.Data<const From>());
     });
   });
 }
 
-Status Cpu(const Cast& a, Context&) {
-  CpuConvert(a.x, a.y);
-  return Status::Ok();
-}
-
-Status Cpu(const CastBackward& a, Context&) {
-  CpuConvert(a.d_y, a.d_x);
-  return Status::Ok();
+Status Cpu(const Cast& a, Context& context) { return RunConvert(cpu::Engine{context}, a.x, a.y); }
+Status Cpu(const CastBackward& a, Context& context) {
+  return RunConvert(cpu::Engine{context}, a.d_y, a.d_x);
 }
 
 #ifdef __CUDACC__
-Status CudaConvert(const Context& context, const Tensor& from, const Tensor& to) {
-  return DispatchAny(from.dtype, [&]<class From>(TypeTag<From>) {
-    return DispatchAny(to.dtype, [&]<class To>(TypeTag<To>) {
-      return device::Map(context, from.NumElements(), math::ConvertTo<To>{}, to.Data<To>(),
-                         from.Data<const From>());
-    });
-  });
+Status Cuda(const Cast& a, Context& context) {
+  return RunConvert(device::Engine{context}, a.x, a.y);
 }
-
-Status Cuda(const Cast& a, Context& context) { return CudaConvert(context, a.x, a.y); }
-Status Cuda(const CastBackward& a, Context& context) { return CudaConvert(context, a.d_y, a.d_x); }
+Status Cuda(const CastBackward& a, Context& context) {
+  return RunConvert(device::Engine{context}, a.d_y, a.d_x);
+}
 #endif
 
 KB_LAYER(Cast, x, y, dtype);

@@ -1,6 +1,6 @@
 // Dropout: y = x / (1 - p) where kept, 0 where dropped. Backward: the same of d_y, the mask drawn
 // again from the state that forward used.
-#include "kernels/cpu/parallel.h"
+#include "kernels/engine.h"
 #include "kernels/layer.h"
 #include "kernels/math/convert.h"
 #include "kernels/math/dropout.h"
@@ -55,12 +55,13 @@ Status Infer(DropoutBackward& a) {
 int64_t BlocksUsed(const Dropout& a) { return a.training ? BlocksFor(a.x.NumElements(), 4) : 0; }
 
 // y = dropout(x), or a copy of x when not training.
-void CpuApply(const Tensor& x, math::Rng rng, double p, bool training, const Tensor& y) {
-  DispatchFloating(x.dtype, [&]<class T>(TypeTag<T>) {
+Status CpuApply(Context& context, const Tensor& x, math::Rng rng, double p, bool training,
+                const Tensor& y) {
+  return DispatchFloating(x.dtype, [&]<class T>(TypeTag<T>) {
     const int64_t count = x.NumElements();
     const T* in = x.Data<T>();
     T* out = y.Data<T>();
-    if (!training) return cpu::Map(count, math::ConvertTo<T>{}, out, in);
+    if (!training) return cpu::Engine{context}.Map(count, math::ConvertTo<T>{}, out, in);
     const math::DropoutRule rule(p);
     cpu::ParallelFor(
         BlocksFor(count, 4),
@@ -71,22 +72,22 @@ void CpuApply(const Tensor& x, math::Rng rng, double p, bool training, const Ten
           }
         },
         cpu::kGrain / 4);
+    return Status::Ok();
   });
 }
 
-Status Cpu(const Dropout& a, Context&) {
+Status Cpu(const Dropout& a, Context& context) {
   const math::Rng rng = cpu::TakeRng(a.rng_state.Data<int64_t>(), BlocksUsed(a));
   if (a.rng_used) {
     a.rng_used.Data<int64_t>()[0] = static_cast<int64_t>(rng.seed);
     a.rng_used.Data<int64_t>()[1] = static_cast<int64_t>(rng.offset);
   }
-  CpuApply(a.x, rng, a.p, a.training, a.y);
-  return Status::Ok();
+  return CpuApply(context, a.x, rng, a.p, a.training, a.y);
 }
 
-Status Cpu(const DropoutBackward& a, Context&) {
-  CpuApply(a.d_y, cpu::ReadRng(a.rng_used.Data<int64_t>()), a.p, a.training, a.d_x);
-  return Status::Ok();
+Status Cpu(const DropoutBackward& a, Context& context) {
+  const math::Rng rng = cpu::ReadRng(a.rng_used.Data<int64_t>());
+  return CpuApply(context, a.d_y, rng, a.p, a.training, a.d_x);
 }
 
 #ifdef __CUDACC__
@@ -108,12 +109,13 @@ struct DropoutPacks {
   }
 };
 
-Status CudaApply(const Context& context, const Tensor& x, const int64_t* rng, double p,
-                 bool training, const Tensor& y) {
+Status CudaApply(Context& context, const Tensor& x, const int64_t* rng, double p, bool training,
+                 const Tensor& y) {
   return DispatchFloating32(x.dtype, [&]<class T>(TypeTag<T>) {
     const int64_t count = x.NumElements();
     if (!training) {
-      return device::Map(context, count, math::ConvertTo<T>{}, y.Data<T>(), x.Data<const T>());
+      return device::Engine{context}.Map(count, math::ConvertTo<T>{}, y.Data<T>(),
+                                         x.Data<const T>());
     }
     return device::MapPacks(context, count, DropoutPacks{rng, math::DropoutRule(p)}, y.Data<T>(),
                             x.Data<const T>());

@@ -2,13 +2,9 @@
 #include <cmath>
 
 #include "kernels/check.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/engine.h"
 #include "kernels/layer.h"
 #include "kernels/math/convert.h"
-
-#ifdef __CUDACC__
-#include "kernels/device/elementwise.h"
-#endif
 
 namespace kernelbox {
 namespace {
@@ -52,20 +48,17 @@ Status Infer(Fill& a) {
   return Status::Ok();
 }
 
-Status Cpu(const Fill& a, Context&) {
-  DispatchAny(a.y.dtype, [&]<class T>(TypeTag<T>) {
-    cpu::Map(a.y.NumElements(), Constant<T>{math::Convert<T>(a.value)}, a.y.Data<T>());
+template <class Engine>
+Status Run(Engine engine, const Fill& a) {
+  return DispatchAny(a.y.dtype, [&]<class T>(TypeTag<T>) {
+    return engine.Map(a.y.NumElements(), Constant<T>{math::Convert<T>(a.value)}, a.y.Data<T>());
   });
-  return Status::Ok();
 }
 
+Status Cpu(const Fill& a, Context& context) { return Run(cpu::Engine{context}, a); }
+
 #ifdef __CUDACC__
-Status Cuda(const Fill& a, Context& context) {
-  return DispatchAny(a.y.dtype, [&]<class T>(TypeTag<T>) {
-    return device::Map(context, a.y.NumElements(), Constant<T>{math::Convert<T>(a.value)},
-                       a.y.Data<T>());
-  });
-}
+Status Cuda(const Fill& a, Context& context) { return Run(device::Engine{context}, a); }
 #endif
 
 KB_LAYER(Fill, y, shape, dtype, value);
