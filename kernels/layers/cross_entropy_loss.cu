@@ -183,6 +183,43 @@ Status Cpu(const CrossEntropyLossBackward& a, Context&) {
   });
 }
 
+#ifdef __CUDACC__
+// Says what the target should have held, should a kernel report one out of range.
+void DescribeFault(const ClassTargets& targets, Context& context) {
+  snprintf(context.data_error_field, sizeof context.data_error_field, "target");
+  FormatTargetRange(targets, context.data_error_expected, sizeof context.data_error_expected);
+}
+
+Status Cuda(const CrossEntropyLoss& a, Context& context) {
+  const ClassRows rows(a.x);
+  const ClassTargets targets(a.target, rows.classes, a.ignore_index);
+  const Scratch scratch(a, context.workspace);
+  DescribeFault(targets, context);
+  return DispatchFloating32(a.x.dtype, [&]<class T>(TypeTag<T>) {
+    const device::LossOutput<float> out{
+        static_cast<float*>(scratch.row_loss), static_cast<float*>(scratch.row_weight),
+        a.log_sum_exp ? a.log_sum_exp.Data<float>() : nullptr, context.data_error};
+    KB_RETURN_IF_ERROR(device::LaunchLoss(context, LossInput<T>(a, rows, targets), out));
+    return device::LaunchReduceLoss(context, rows.rows, out.loss, out.weight, scratch.partial,
+                                    a.reduction == Reduction::kMean,
+                                    a.reduction == Reduction::kNone ? nullptr : a.y.Data<float>(),
+                                    a.total_weight ? a.total_weight.Data<float>() : nullptr);
+  });
+}
+
+Status Cuda(const CrossEntropyLossBackward& a, Context& context) {
+  const ClassRows rows(a.x);
+  const ClassTargets targets(a.target, rows.classes, a.ignore_index);
+  DescribeFault(targets, context);
+  return DispatchFloating32(a.x.dtype, [&]<class T>(TypeTag<T>) {
+    const LossInput<T> in(a, rows, targets);
+    double* weights = static_cast<double*>(context.workspace);
+    KB_RETURN_IF_ERROR(device::LaunchSumWeights(context, rows.classes, in.weight, weights));
+    return device::LaunchLossBackward(context, in, LossGradient<T>(a), weights, a.d_x.Data<T>());
+  });
+}
+#endif
+
 KB_LAYER_WITH_WORKSPACE(CrossEntropyLoss, x, target, weight, y, log_sum_exp, total_weight,
                         ignore_index, reduction, label_smoothing);
 KB_LAYER_WITH_WORKSPACE(CrossEntropyLossBackward, x, target, weight, log_sum_exp, total_weight, d_y,
