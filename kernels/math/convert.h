@@ -30,21 +30,20 @@ KB_HOST_DEVICE double OddDouble(int64_t value) {
   return value < 0 ? -result : result;
 }
 
-// Truncates; what does not fit saturates and NaN gives 0.
-template <class To>
-KB_HOST_DEVICE To SaturatingInteger(double value) {
+// Truncates; what does not fit saturates and NaN gives 0. `value` is a double or an int64_t.
+template <class To, class From>
+KB_HOST_DEVICE To SaturatingInteger(From value) {
   constexpr To kLow = std::numeric_limits<To>::min();
   constexpr To kHigh = std::numeric_limits<To>::max();
   if (value != value) return To(0);
-  if (value <= static_cast<double>(kLow)) return kLow;
-  if (value >= static_cast<double>(kHigh)) return kHigh;
+  if (value <= static_cast<From>(kLow)) return kLow;
+  if (value >= static_cast<From>(kHigh)) return kHigh;
   return static_cast<To>(value);
 }
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// An integer that does not fit a narrower integer wraps, as in torch.
 template <class To, class From>
 KB_HOST_DEVICE To Convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -63,8 +62,9 @@ KB_HOST_DEVICE To Convert(From value) {
     } else {
       return To(OddFloat(static_cast<double>(value)));
     }
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    return SaturatingInteger<To>(static_cast<double>(value));
+  } else if constexpr (std::is_integral_v<To>) {
+    using Widest = std::conditional_t<std::is_integral_v<From>, int64_t, double>;
+    return SaturatingInteger<To>(static_cast<Widest>(value));
   } else {
     return static_cast<To>(value);
   }
