@@ -38,13 +38,19 @@ def lanes(state: np.ndarray, count: int) -> np.ndarray:
     return blocks(seed, offset, -(-count // 4)).reshape(-1)[:count]
 
 
-def uniform(words: np.ndarray) -> np.ndarray:
-    """Returns the number in [0, 1) that a lane stands for in float32: its upper 24 bits."""
-    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+def units(state: np.ndarray, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, int]:
+    """Returns the numbers in [0, 1) of that many elements, and how many blocks they take.
 
-
-def uniform64(words: np.ndarray) -> np.ndarray:
-    """Returns the numbers in [0, 1) that pairs of lanes, shape (n, 2), stand for in float64."""
-    high = words[:, 0].astype(np.uint64)
-    low = words[:, 1].astype(np.uint64)
-    return (((high << np.uint64(32)) | low) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    Float64 takes the upper 53 of 64 bits, whose lower half is the first of two lanes; other dtypes
+    take the upper 24 bits of one lane.
+    """
+    count = int(np.prod(shape))
+    if dtype == "float64":
+        needed = -(-count // 2)
+        words = blocks(int(state[0]), int(state[1]), needed).astype(np.uint64)
+        pairs = words.reshape(-1, 2)[:count]
+        long = (pairs[:, 1] << _SHIFT) | pairs[:, 0]
+        return ((long >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape), needed
+    words = lanes(state, count)
+    numbers = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+    return numbers.reshape(shape), -(-count // 4)

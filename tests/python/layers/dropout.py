@@ -8,7 +8,7 @@ from layers.case import Approx, Draw, Example, Layer
 
 def keep_mask(state, count, p):
     """Returns which of `count` elements stay."""
-    return philox.uniform(philox.lanes(state, count)) >= p
+    return philox.lanes(state, count) * 2.0**-32 >= p
 
 
 def _draw(draw: Draw) -> Example:

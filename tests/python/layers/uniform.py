@@ -6,16 +6,6 @@ import philox
 from layers.case import Approx, Draw, Example, Layer
 
 
-def standard(state, shape, dtype):
-    """Returns numbers in [0, 1) and how many blocks they take."""
-    count = int(np.prod(shape))
-    if dtype == "float64":
-        blocks = -(-count // 2)
-        words = philox.blocks(int(state[0]), int(state[1]), blocks).reshape(-1, 2)[:count]
-        return philox.uniform64(words).reshape(shape), blocks
-    return philox.uniform(philox.lanes(state, count)).reshape(shape), -(-count // 4)
-
-
 def _draw(draw: Draw) -> Example:
     low = draw.pick([0.0, -1.0, 5.0], "low")
     return Example(
@@ -30,7 +20,7 @@ def _draw(draw: Draw) -> Example:
 
 
 def _forward(f):
-    unit, blocks = standard(f.rng_state, f.shape, f.dtype)
+    unit, blocks = philox.units(f.rng_state, f.shape, f.dtype)
     y = f.low + (f.high - f.low) * unit
     return {
         "y": Approx(y, abs(f.low) + abs(f.high), steps=4),
