@@ -45,7 +45,7 @@ def _forward(f):
         decayed = param * (1 - f.lr * f.weight_decay)
         mean = f.beta1 * f.exp_avgs[index] + (1 - f.beta1) * g
         square = f.beta2 * f.exp_avg_sqs[index] + (1 - f.beta2) * g * g
-        mean_size = f.beta1 * np.abs(f.exp_avgs[index]) + (1 - f.beta1) * np.abs(g)
+        mean_size = np.abs(f.exp_avgs[index]) + np.abs(g)
         means.append(Approx(mean, mean_size, steps=6))
         squares.append(Approx(square, square, steps=8))
         used = square

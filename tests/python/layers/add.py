@@ -23,6 +23,8 @@ def _draw(draw: Draw) -> Example:
 
 
 def _forward(f):
+    if f.a.dtype.kind == "i":
+        return {"y": f.a + int(f.alpha) * f.b}
     return {"y": Approx(f.a + f.alpha * f.b, np.abs(f.a) + np.abs(f.alpha * f.b), steps=2)}
 
 

@@ -119,3 +119,8 @@ class Layer:
     torch: Callable[[SimpleNamespace], Any] | None = None
     # Inputs whose gradients finite differences check.
     differentiable: Sequence[str] = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Keeps Hypothesis's reports short."""
+        del cycle
+        printer.text(self.op)

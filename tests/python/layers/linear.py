@@ -1,5 +1,7 @@
 """y = activation(x @ weight^T + bias)."""
 
+import math
+
 import numpy as np
 
 from layers.case import SIDES, Approx, Draw, Example, Layer
@@ -27,6 +29,10 @@ def _draw(draw: Draw) -> Example:
     if draw.dtype != "float64" and draw.flag("master weights"):
         dtypes = {"weight": "float32", "bias": "float32"}
     return Example(inputs, {"activation": draw.pick(sorted(ACTIVATIONS))}, dtypes)
+
+
+def _as_rows(v):
+    return v.reshape(math.prod(v.shape[:-1]), v.shape[-1])
 
 
 def _forward(f):
@@ -57,8 +63,7 @@ def _backward(f):
     # d_z is stored between the two products, in x's dtype, and is as exact as the slope.
     d_z = f.d_y * slope
     size = np.abs(f.d_y) * STEEPEST
-    rows, size_rows = d_z.reshape(-1, d_z.shape[-1]), size.reshape(-1, size.shape[-1])
-    x = f.x.reshape(-1, f.x.shape[-1])
+    rows, size_rows, x = (_as_rows(v) for v in (d_z, size, f.x))
     size_d_x = size @ np.abs(f.weight)
     size_d_weight = size_rows.T @ np.abs(x)
     size_d_bias = size_rows.sum(axis=0)

@@ -14,7 +14,7 @@ def _forward(f):
 
 
 def _backward(f):
-    return {"d_x": np.where(f.x > 0, f.d_y, 0.0)}
+    return {"d_x": np.where(f.x <= 0, 0.0, f.d_y)}
 
 
 def _torch(f):
