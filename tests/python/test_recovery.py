@@ -75,7 +75,7 @@ def proxy(server):
 
 def test_connection_cut_while_ops_flow(proxy):
     """Whatever was in flight is sent again, and nothing is applied twice."""
-    session = kernelbox.connect(proxy.target)
+    session = kernelbox.connect(proxy.target, ttl=5)
     weight = session.tensor(np.zeros(1, np.float32))
     grad = session.tensor(np.full(1, -1.0, np.float32))
     lr = session.tensor(1.0)
@@ -101,7 +101,7 @@ def test_connection_cut_while_ops_flow(proxy):
 
 
 def test_connection_cut_while_idle(proxy):
-    session = kernelbox.connect(proxy.target)
+    session = kernelbox.connect(proxy.target, ttl=5)
     x = session.tensor([1.0, -1.0])
     for _ in range(3):
         proxy.cut()
@@ -113,7 +113,7 @@ def test_connection_cut_while_idle(proxy):
 
 def test_server_out_of_reach(server):
     proxy = Proxy(server.target)
-    session = kernelbox.connect(proxy.target)
+    session = kernelbox.connect(proxy.target, ttl=5)
     x = session.tensor([1.0])
     proxy.close()
     y = session.relu(x)

@@ -31,6 +31,7 @@ import matplotlib.pyplot as plt
 
 SIZES = (64, 256, 128, 10)
 DROPOUT = 0.2
+SMOOTHING = 0.05  # of the labels
 REQUIRED_ACCURACY = 0.97
 
 
@@ -94,7 +95,7 @@ def train(
             optimizer.zero_grad()
             with session.tape() as tape:
                 logits = model.logits(x, training=True)
-                loss = session.cross_entropy_loss(logits, target, label_smoothing=0.05)
+                loss = session.cross_entropy_loss(logits, target, label_smoothing=SMOOTHING)
             tape.backward(loss)
             optimizer.step()
             running.append(loss)
@@ -120,10 +121,18 @@ def plot_losses(losses: list[float], title: str, path: Path) -> None:
     steps = np.arange(1, len(losses) + 1)
     width = max(1, min(25, len(losses) // 4))
     smooth = np.convolve(losses, np.ones(width) / width, mode="valid")
+    # A perfect network has the entropy of the smoothed labels.
+    other = SMOOTHING / SIZES[-1]
+    label = 1 - SMOOTHING + other
+    least = -label * math.log(label) - (SIZES[-1] - 1) * other * math.log(other)
     axes.plot(steps, losses, color="#9ecae1", linewidth=0.8, label="each step")
     axes.plot(steps[width - 1 :], smooth, color="#08519c", label=f"mean of {width} steps")
+    axes.axhline(least, color="#888888", linestyle=":", label="the least possible")
     axes.set(title=title, xlabel="step", ylabel="cross entropy", yscale="log")
-    axes.grid(alpha=0.3, which="both")
+    axes.set(xlim=(0, len(losses)), yticks=[0.3, 0.5, 1, 2, 4])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -207,7 +216,7 @@ def main() -> int:
         )
         probabilities = predict(session, model, test_images)
     accuracy = float((probabilities.argmax(axis=1) == test_labels).mean())
-    title = f"{len(test_labels)} test digits, {accuracy:.1%} right ({backend} backend)"
+    title = f"{len(test_labels)} test digits, {accuracy:.1%} right, wrong ones first ({backend})"
     plot_losses(
         losses,
         f"Training on {len(train_labels)} digits ({backend} backend)",

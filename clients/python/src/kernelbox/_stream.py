@@ -190,7 +190,9 @@ class OpStream:
         The list has the oldest ones; the number counts all.
         """
         with self._lock:
-            failures, count = list(self._failures.values()), self._failure_count
+            # Copies: one that is raised holds its caller's variables by its traceback.
+            failures = [error.again() for error in self._failures.values()]
+            count = self._failure_count
             self._failures.clear()
             self._failure_count = 0
         return failures, count
