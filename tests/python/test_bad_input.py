@@ -420,6 +420,21 @@ class TestLimits:
         assert error.value.code.name == "RESOURCE_EXHAUSTED"
         assert str(session.limits.max_message_bytes) in str(error.value)
 
+    def test_small_messages(self, start_server):
+        """A client keeps to the server's limit; one op over it is refused where it is issued."""
+        server = start_server(arguments=("--max-message-bytes=8192", "--max-queued-ops=16"))
+        with server.connect() as session:
+            param, step = session.tensor([0.0]), session.tensor(0)
+            grad, lr = session.tensor([-1.0]), session.tensor(1.0)
+            many = 4000
+            with pytest.raises(errors.MessageTooLargeError, match=r"sgd: .* 8192 bytes"):
+                session.sgd([param] * many, [grad] * many, lr, step)
+            for _ in range(1000):
+                session.sgd([param], [grad], lr, step)
+                session.relu(param)  # garbage: handles to free come along
+            assert param.item() == 1000
+        assert server.stop() == 0
+
     def test_chunk_over_the_limit(self, session):
         data = bytes(session.limits.max_message_bytes + 16)
         with pytest.raises(errors.MessageTooLargeError):

@@ -176,6 +176,14 @@ class TestMistakes:
         with pytest.raises(errors.GradientError, match=r"weight of linear .*updated in place"):
             tape.backward(y)
 
+    def test_output_updated_in_place(self, session):
+        with session.tape():
+            y = session.relu(leaf(session, [1.0]))
+            lr, step = session.tensor(1.0), session.tensor(0)
+            with pytest.raises(errors.GradientError, match="sgd would update params in place"):
+                session.sgd([y], [y], lr, step)
+        assert step.item() == 0
+
     def test_freed(self, session):
         x = leaf(session, [1.0])
         with session.tape() as tape:

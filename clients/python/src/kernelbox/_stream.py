@@ -31,9 +31,13 @@ from kernelbox._rpc import PATIENCE, Rpc, from_error_message, from_rpc_error, pa
 
 _log = logging.getLogger("kernelbox")
 
-# The most ops in a request (an op with long lists counts as several), and handles to free.
+# The most ops in a request, and handles to free.
 _OPS_A_REQUEST = 512
 _FREES_A_REQUEST = 4096
+# No op with up to so many handles takes more bytes than that; one with more counts as several.
+_HANDLES_OF_AN_OP = 16
+_BYTES_OF_AN_OP = 512
+_BYTES_OF_A_FREE = 32
 # How many ops may be without answer before issuing one more waits: bounds the memory that a
 # client takes which is faster than its server.
 _UNANSWERED_OPS = 8192
@@ -69,14 +73,21 @@ class OpStream:
         self,
         rpc: Rpc,
         session_id: str,
-        max_queued_ops: int,
+        limits: service_pb2.Limits,
         outputs_of: Mapping[str, Sequence[str]],
     ) -> None:
         # The names of each op's output fields.
         self._outputs_of = outputs_of
         self._rpc = rpc
         self._session_id = session_id
-        self._ops_a_request = max(1, min(_OPS_A_REQUEST, max_queued_ops))
+        self._max_message_bytes = limits.max_message_bytes
+        self._ops_a_request = max(
+            1,
+            min(_OPS_A_REQUEST, limits.max_queued_ops, self._max_message_bytes // _BYTES_OF_AN_OP),
+        )
+        self._frees_a_request = max(
+            1, min(_FREES_A_REQUEST, self._max_message_bytes // _BYTES_OF_A_FREE)
+        )
         self._request_ids = (f"{uuid.uuid4().hex}-{n}" for n in itertools.count())
         self._lock = threading.Lock()
         # Notified whenever an answer came or the state below changed.
@@ -111,12 +122,19 @@ class OpStream:
         # Why a handle that an op should have made may not exist, so that the server knows nothing.
         self._lost: dict[int, errors.KernelboxError] = {}
 
-    def add(self, op: Any, weight: int, location: Location) -> None:
-        """Issues an op. Waits while too many are unanswered.
+    def add(self, op: Any, handles: int, location: Location) -> None:
+        """Issues an op, which has about that many handles. Waits while too many are unanswered.
 
-        Raises the error that ended the session, or UnavailableError when it would have to wait for
-        a server that can't be reached.
+        Raises the error that ended the session; UnavailableError when it would have to wait for
+        a server that can't be reached; MessageTooLargeError.
         """
+        weight = 1 + handles // _HANDLES_OF_AN_OP
+        if weight > self._ops_a_request and op.ByteSize() + 1024 > self._max_message_bytes:
+            raise errors.MessageTooLargeError(
+                f"{op.WhichOneof('kind')}: a request may have {self._max_message_bytes} bytes; "
+                f"this op alone has {op.ByteSize()}",
+                code=grpc.StatusCode.RESOURCE_EXHAUSTED,
+            )
         with self._lock:
             self._check_usable()
             if self._unanswered >= _UNANSWERED_OPS:
@@ -237,7 +255,7 @@ class OpStream:
         while self._frees:
             request = self._tail()
             handles = request.message.free_handles
-            while self._frees and len(handles) < _FREES_A_REQUEST:
+            while self._frees and len(handles) < self._frees_a_request:
                 handles.append(self._frees.popleft())
             if self._frees:
                 self._pending.append(_Request(self._session_id, next(self._request_ids)))

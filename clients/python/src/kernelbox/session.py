@@ -112,7 +112,7 @@ class Session(Ops):
         self.timeout = timeout
         self.blocking = blocking
         self._rpc = rpc
-        self._stream = OpStream(rpc, self.id, answer.limits.max_queued_ops, _OUTPUTS_OF)
+        self._stream = OpStream(rpc, self.id, answer.limits, _OUTPUTS_OF)
         self._specs = SpecTable()
         self._handles = itertools.count(1)
         self._op_ids = itertools.count(1)
@@ -291,7 +291,7 @@ class Session(Ops):
         # What decides the outputs' shapes.
         key: list[Any] = [plan.name]
         recorded = False
-        weight = 1
+        handles = len(plan.inputs) + len(plan.outputs)
         in_outs: list[Buffer] = []
         for field, value in zip(plan.inputs, tensors, strict=True):
             if value is None:
@@ -309,7 +309,7 @@ class Session(Ops):
             if field.repeated:
                 buffers = [self._buffer_of(plan, field, item) for item in value]
                 getattr(message, field.name).extend([buffer.handle for buffer in buffers])
-                weight += len(buffers) // 16
+                handles += len(buffers)
                 key.extend([buffer.spec for buffer in buffers])
                 if field.is_in_out:
                     in_outs.extend(buffers)
@@ -351,12 +351,14 @@ class Session(Ops):
                 setattr(message, name, handle)
                 made[name] = Tensor(Buffer(self, handle, spec))
         location = _caller()
-        if recorded and tape is not None:
-            tape.record(plan, tensors, attributes, made, location)
+        if tape is not None and in_outs:
+            tape.check_in_place(plan, tensors)
         if self.blocking:
             self._run(op, made, location)
         else:
-            self._stream.add(op, weight, location)
+            self._stream.add(op, handles, location)
+        if recorded and tape is not None:
+            tape.record(plan, tensors, attributes, made, location)
         for buffer in in_outs:
             buffer.version += 1
         return made

@@ -183,7 +183,7 @@ class Tape:
         found = self._run(loss, gradient, wanted, retain)
         return [found.get(node) if node is not None else None for node in nodes]
 
-    # The session calls this for each op while the tape records.
+    # The session calls these for each op while the tape records.
 
     def record(
         self,
@@ -204,11 +204,6 @@ class Tape:
                 node = self._node_of(value, record=True)
                 assert node is not None
                 inputs[field.name] = node
-                if field.is_in_out and value._node is not None:
-                    raise errors.GradientError(
-                        f"{plan.name} would update {field.name} in place, on whose old value "
-                        "recorded gradients depend"
-                    )
         if not outputs or not inputs:
             return
         backward = self._session._backward_plans.get(plan.name)
@@ -229,6 +224,18 @@ class Tape:
             tensor = outputs[name]
             tensor._node, tensor._tape, tensor._requires_grad = node, self, True
         self._records.append(_Record(plan, backward, inputs, nodes, saved, attributes, location))
+
+    def check_in_place(self, plan: OpPlan, tensors: Sequence[Any]) -> None:
+        """Raises GradientError if an op would update in place what a recorded op has made."""
+        for field, value in zip(plan.inputs, tensors, strict=True):
+            if not field.is_in_out or value is None:
+                continue
+            for tensor in value if field.repeated else (value,):
+                if tensor._node is not None and tensor._tape is self:
+                    raise errors.GradientError(
+                        f"{plan.name} would update {field.name} in place, which a recorded op has "
+                        "made"
+                    )
 
     def _node_of(self, tensor: Tensor, *, record: bool) -> Node | None:
         if tensor._node is not None and tensor._tape is self:
