@@ -100,6 +100,7 @@ class DeviceBackend {
   // Enqueues the copy to word.host.
   [[nodiscard]] virtual absl::Status FetchWord(Stream stream, DataErrorWord word) = 0;
 
+  // The device has passed whatever used the memory before.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<CopyToDevice>> StartCopyToDevice(
       void* to, size_t bytes) = 0;
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<CopyToHost>> StartCopyToHost(

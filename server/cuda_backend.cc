@@ -241,14 +241,12 @@ class CudaDevice final : public DeviceBackend {
                                                     cudaMemcpyDeviceToHost, Native(stream)));
   }
 
-  absl::StatusOr<std::unique_ptr<CopyToDevice>> StartCopyToDevice(Stream after, void* to,
-                                                                  size_t) override {
-    return StartStagedCopyToDevice(staging_, Native(after), to);
+  absl::StatusOr<std::unique_ptr<CopyToDevice>> StartCopyToDevice(void* to, size_t) override {
+    return StartStagedCopyToDevice(staging_, to);
   }
-  absl::StatusOr<std::unique_ptr<CopyToHost>> StartCopyToHost(Stream after, const void* from,
-                                                              size_t bytes,
+  absl::StatusOr<std::unique_ptr<CopyToHost>> StartCopyToHost(const void* from, size_t bytes,
                                                               size_t chunk_bytes) override {
-    return StartStagedCopyToHost(staging_, Native(after), from, bytes, chunk_bytes);
+    return StartStagedCopyToHost(staging_, from, bytes, chunk_bytes);
   }
 
  private:

@@ -109,26 +109,15 @@ class StagedCopyToHost final : public CopyToHost {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<const void*> Next(size_t) override {
-    cudaSetDevice(copy_.pool().device());
-    KB_RETURN_IF_NOT_OK(failure_);
-    const StagingPool::Buffer& buffer = copy_.in_flight().at(given_);
-    KB_RETURN_IF_NOT_OK(Check("cudaEventSynchronize", cudaEventSynchronize(buffer.done)));
-    ++given_;
-    return buffer.data;
-  }
-
-  void Release() override {
-    cudaSetDevice(copy_.pool().device());
+  absl::StatusOr<std::shared_ptr<const void>> Next(size_t) override {
+    StagingPool& pool = copy_.pool();
+    cudaSetDevice(pool.device());
+    KB_RETURN_IF_NOT_OK(Fill());
     const StagingPool::Buffer buffer = copy_.in_flight().front();
+    KB_RETURN_IF_NOT_OK(Check("cudaEventSynchronize", cudaEventSynchronize(buffer.done)));
     copy_.in_flight().pop_front();
-    --given_;
-    if (remaining_ == 0 || !failure_.ok()) {
-      copy_.pool().Release(buffer);
-      return;
-    }
-    copy_.in_flight().push_back(buffer);
-    failure_ = Start(buffer);
+    return std::shared_ptr<const void>(buffer.data,
+                                       [&pool, buffer](const void*) { pool.Release(buffer); });
   }
 
  private:
@@ -144,8 +133,6 @@ class StagedCopyToHost final : public CopyToHost {
   const char* from_;
   size_t remaining_;
   const size_t chunk_;
-  size_t given_ = 0;      // buffers handed out and not released, the oldest in flight
-  absl::Status failure_;  // of a copy started by Release
 };
 
 }  // namespace
@@ -202,34 +189,19 @@ void StagingPool::Destroy(Buffer buffer) {
   cudaFreeHost(buffer.data);
 }
 
-absl::StatusOr<cudaStream_t> StagingPool::AcquireStream(cudaStream_t after) {
-  cudaSetDevice(device_);
-  cudaStream_t stream = nullptr;
+absl::StatusOr<cudaStream_t> StagingPool::AcquireStream() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!idle_streams_.empty()) {
-      stream = idle_streams_.back();
+      const cudaStream_t stream = idle_streams_.back();
       idle_streams_.pop_back();
+      return stream;
     }
   }
-  if (stream == nullptr) {
-    KB_RETURN_IF_NOT_OK(
-        Check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
-  }
-  cudaEvent_t reached = nullptr;
-  absl::Status status =
-      Check("cudaEventCreate", cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
-  if (status.ok()) {
-    status = Check("cudaEventRecord", cudaEventRecord(reached, after));
-    if (status.ok()) {
-      status = Check("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, reached, 0));
-    }
-    cudaEventDestroy(reached);
-  }
-  if (!status.ok()) {
-    ReleaseStream(stream);
-    return status;
-  }
+  cudaSetDevice(device_);
+  cudaStream_t stream = nullptr;
+  KB_RETURN_IF_NOT_OK(
+      Check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
   return stream;
 }
 
@@ -238,19 +210,16 @@ void StagingPool::ReleaseStream(cudaStream_t stream) {
   idle_streams_.push_back(stream);
 }
 
-absl::StatusOr<std::unique_ptr<CopyToDevice>> StartStagedCopyToDevice(StagingPool& pool,
-                                                                      cudaStream_t after,
-                                                                      void* to) {
-  absl::StatusOr<cudaStream_t> stream = pool.AcquireStream(after);
+absl::StatusOr<std::unique_ptr<CopyToDevice>> StartStagedCopyToDevice(StagingPool& pool, void* to) {
+  absl::StatusOr<cudaStream_t> stream = pool.AcquireStream();
   if (!stream.ok()) return stream.status();
   return std::make_unique<StagedCopyToDevice>(pool, *stream, to);
 }
 
 absl::StatusOr<std::unique_ptr<CopyToHost>> StartStagedCopyToHost(StagingPool& pool,
-                                                                  cudaStream_t after,
                                                                   const void* from, size_t bytes,
                                                                   size_t chunk_bytes) {
-  absl::StatusOr<cudaStream_t> stream = pool.AcquireStream(after);
+  absl::StatusOr<cudaStream_t> stream = pool.AcquireStream();
   if (!stream.ok()) return stream.status();
   auto copy = std::make_unique<StagedCopyToHost>(pool, *stream, from, bytes, chunk_bytes);
   KB_RETURN_IF_NOT_OK(copy->Fill());

@@ -40,8 +40,8 @@ class StagingPool {
   // The device must not be using the buffer.
   void Release(Buffer buffer);
 
-  // A stream for one transfer, whose work waits for what `after` holds now.
-  absl::StatusOr<cudaStream_t> AcquireStream(cudaStream_t after);
+  // A stream for one transfer.
+  absl::StatusOr<cudaStream_t> AcquireStream();
   void ReleaseStream(cudaStream_t stream);
 
  private:
@@ -56,11 +56,9 @@ class StagingPool {
   std::vector<cudaStream_t> idle_streams_;
 };
 
-// Both wait, on the device, for what the stream `after` holds when they start.
-absl::StatusOr<std::unique_ptr<CopyToDevice>> StartStagedCopyToDevice(StagingPool& pool,
-                                                                      cudaStream_t after, void* to);
+// The pool outlives them, and what Next gave.
+absl::StatusOr<std::unique_ptr<CopyToDevice>> StartStagedCopyToDevice(StagingPool& pool, void* to);
 absl::StatusOr<std::unique_ptr<CopyToHost>> StartStagedCopyToHost(StagingPool& pool,
-                                                                  cudaStream_t after,
                                                                   const void* from, size_t bytes,
                                                                   size_t chunk_bytes);
 

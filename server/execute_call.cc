@@ -143,6 +143,12 @@ class ExecuteStream final : public grpc::ServerBidiReactor<v1::ExecuteRequest, v
 
   void OnDone() override { self_.reset(); }
 
+  void OnDrain() {
+    const std::lock_guard lock(mutex_);
+    if (!read_all_) EndAfterAnswers(ServerDraining());
+    Proceed();
+  }
+
   // Takes a request that was read.
   absl::Status Accept(std::shared_ptr<Batch> batch) {
     const v1::ExecuteRequest& request = batch->request();
@@ -150,11 +156,10 @@ class ExecuteStream final : public grpc::ServerBidiReactor<v1::ExecuteRequest, v
       absl::StatusOr<SessionCall> session = sessions_.Find(request.session_id());
       if (!session.ok()) return session.status();
       session_ = *std::move(session);
+      sessions_.OnDrain(weak_from_this(), [this] { OnDrain(); });
     } else if (!request.session_id().empty() && request.session_id() != session_->id()) {
       return FieldError(v1::ERROR_REASON_INVALID_REQUEST, "session_id",
                         "that of the stream's first request", request.session_id());
-    } else if (sessions_.draining()) {
-      return ServerDraining();
     }
     if (batch->ops() > session_->options().max_queued_ops) {
       return QueueFull(*session_, batch->ops());

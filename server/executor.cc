@@ -51,10 +51,11 @@ class Executor::CloseItem final : public WorkItem {
 };
 
 Executor::Executor(const Binder& binder, DeviceBackend& backend, std::string backend_name,
-                   size_t memory_limit)
+                   size_t memory_limit, std::function<void(const absl::Status&)> on_failure)
     : backend_(backend),
       memory_(backend, memory_limit),
       runner_(binder, backend, std::move(backend_name)),
+      on_failure_(std::move(on_failure)),
       thread_([this] { Loop(); }) {}
 
 Executor::~Executor() { Stop(); }
@@ -96,7 +97,13 @@ void Executor::CloseSession(std::shared_ptr<Session> session, std::function<void
   Post([item = std::shared_ptr<WorkItem>(std::move(item))] { item->Drop(ServerDraining()); });
 }
 
-void Executor::TransferEnded(Session& session) {
+void Executor::TransferBegins(SessionState& state) {
+  ++state.transfers;
+  ++transfers_;
+}
+
+void Executor::TransferEnds(Session& session) {
+  --transfers_;
   --session.state_->transfers;
   if (session.ended_) EndSession(session);
 }
@@ -220,7 +227,7 @@ void Executor::Step(const std::shared_ptr<Session>& session) {
       session->unfinished_.push_back({std::move(item), *fence});
       return;
     }
-    broken_ = fence.status();
+    Fail(fence.status());
     Drop(session, broken_);
     return;
   }
@@ -253,10 +260,7 @@ bool Executor::PollUnfinished() {
       absl::StatusOr<bool> passed =
           broken_.ok() ? backend_.PollFence(items.front().fence) : absl::StatusOr<bool>(broken_);
       if (passed.ok() && !*passed) break;
-      if (!passed.ok()) {
-        if (broken_.ok()) spdlog::critical("the device failed: {}", passed.status().ToString());
-        broken_ = passed.status();
-      }
+      if (!passed.ok()) Fail(passed.status());
       std::unique_ptr<WorkItem> item = std::move(items.front().item);
       items.pop_front();
       if (broken_.ok()) {
@@ -291,10 +295,17 @@ void Executor::EndSession(Session& session) {
   session.ended_ = true;
   if (session.state_ == nullptr) return;
   session.state_->tensors.Clear();
-  if (session.state_->transfers > 0) return;  // TransferEnded comes back here
+  if (session.state_->transfers > 0) return;  // TransferEnds comes back here
   const Stream stream = session.state_->stream;
   session.state_.reset();
   backend_.DestroyStream(stream);
+}
+
+void Executor::Fail(const absl::Status& why) {
+  if (!broken_.ok()) return;
+  broken_ = why;
+  spdlog::critical("the device failed: {}", std::string(why.message()));
+  on_failure_(why);
 }
 
 absl::Status Executor::EnsureState(Session& session) {
@@ -320,6 +331,12 @@ void Executor::Shutdown() {
   }
   std::unique_lock lock(mutex_);
   RunPosted(lock);
+  while (transfers_ > 0) {
+    sleeping_ = true;
+    wake_.wait(lock, [this] { return !posted_.empty(); });
+    sleeping_ = false;
+    RunPosted(lock);
+  }
   stopped_ = true;
   idle_.notify_all();
 }

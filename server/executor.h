@@ -28,9 +28,10 @@ class Executor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `binder` and `backend` outlive the executor.
+  // `binder` and `backend` outlive the executor. `on_failure` is called by its thread, once, when
+  // the device has failed: all work is then dropped with that error.
   Executor(const Binder& binder, DeviceBackend& backend, std::string backend_name,
-           size_t memory_limit);
+           size_t memory_limit, std::function<void(const absl::Status&)> on_failure);
   // Stop, if that was not called.
   ~Executor();
   Executor(const Executor&) = delete;
@@ -52,13 +53,14 @@ class Executor {
 
   // The session's state; null before its first turn and after its end. Executor thread.
   static SessionState* StateOf(Session& session) { return session.state_.get(); }
-  // The state may go now if the session has ended: a transfer has let go of its memory.
-  void TransferEnded(Session& session);
+  // A transfer holds memory of the session from Begin to End. Executor thread.
+  void TransferBegins(SessionState& state);
+  void TransferEnds(Session& session);
 
   // Waits until no session has work queued or running; false if that takes until `deadline`.
   bool WaitIdle(Clock::time_point deadline);
-  // Drops what is queued with SERVER_DRAINING, waits for what runs and ends the thread. Calls of
-  // Enqueue after this find their session closed.
+  // Drops what is queued with SERVER_DRAINING, waits for what runs and for transfers to end, and
+  // ends the thread. Calls of Enqueue after this find their session closed.
   void Stop();
 
   DeviceMemory& memory() { return memory_; }
@@ -83,16 +85,19 @@ class Executor {
   bool PollUnfinished();
   void DropAll(Session& session, const absl::Status& why);
   void EndSession(Session& session);
+  void Fail(const absl::Status& why);
   [[nodiscard]] absl::Status EnsureState(Session& session);
   void Shutdown();
 
   DeviceBackend& backend_;
   DeviceMemory memory_;
   OpRunner runner_;
+  const std::function<void(const absl::Status&)> on_failure_;
 
   // The executor thread's.
   std::vector<std::shared_ptr<Session>> unfinished_;  // sessions with unfinished items
   absl::Status broken_;                               // what the device died of
+  int transfers_ = 0;                                 // of all sessions
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -1,15 +1,19 @@
 // kernelboxd: options, backend, serve, drain.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_join.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace kernelbox::server {
@@ -33,6 +37,18 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::stri
   if (file) std::filesystem::rename(unfinished, path, error);
   if (!file || error) return absl::InvalidArgumentError("cannot write " + path);
   return absl::OkStatus();
+}
+
+// A kernel that runs cannot be stopped: how long after the drain one may go on.
+constexpr std::chrono::seconds kKernelGrace(5);
+
+// Ends the process at another of `signals`, or after `timeout`.
+void ExitWithoutGrace(sigset_t signals, std::chrono::milliseconds timeout) {
+  const timespec limit = {static_cast<time_t>(timeout.count() / 1000),
+                          static_cast<long>(timeout.count() % 1000 * 1'000'000)};
+  const int signal = sigtimedwait(&signals, nullptr, &limit);
+  if (signal < 0) spdlog::critical("an op is still running: exiting without it");
+  std::_Exit(signal < 0 ? EXIT_FAILURE : 128 + signal);
 }
 
 int Serve(const Options& options) {
@@ -67,11 +83,7 @@ int Serve(const Options& options) {
   sigwait(&signals, &signal);
   spdlog::info("{}: draining for up to {} ms; again to exit at once", strsignal(signal),
                options.drain_timeout.count());
-  std::thread([&signals] {
-    int again = 0;
-    sigwait(&signals, &again);
-    std::_Exit(128 + again);
-  }).detach();
+  std::thread(ExitWithoutGrace, signals, options.drain_timeout + kKernelGrace).detach();
   (*server)->Drain(options.drain_timeout);
   spdlog::info("drained");
   return EXIT_SUCCESS;
@@ -81,6 +93,8 @@ int Serve(const Options& options) {
 }  // namespace kernelbox::server
 
 int main(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("kernelboxd"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
   kernelbox::server::Options options;
   if (const std::optional<int> exit_code = kernelbox::server::ParseOptions(argc, argv, options)) {
     return *exit_code;

@@ -27,9 +27,10 @@ std::vector<Executor*> Pointers(const std::vector<std::unique_ptr<Executor>>& ex
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KernelboxServer>> KernelboxServer::Start(ServerOptions options,
-                                                                        Backend backend) {
+                                                                        Backend backend,
+                                                                        const Layer* layers) {
   std::vector<std::string> problems;
-  auto binder = std::make_unique<Binder>(*v1::Op::descriptor(), Layer::Head(), problems);
+  auto binder = std::make_unique<Binder>(*v1::Op::descriptor(), layers, problems);
   // Until all layers have landed: an op without one is refused when it is called.
   std::erase_if(problems, [](const std::string& problem) {
     const bool no_layer = problem.find("has no layer") != std::string::npos;
@@ -53,7 +54,8 @@ KernelboxServer::KernelboxServer(ServerOptions options, Backend backend,
     const size_t limit = options_.device_memory_limit != 0
                              ? options_.device_memory_limit
                              : device->description().default_memory_limit;
-    executors_.push_back(std::make_unique<Executor>(*binder_, *device, backend_.name, limit));
+    executors_.push_back(std::make_unique<Executor>(
+        *binder_, *device, backend_.name, limit, [this](const absl::Status&) { SetReady(false); }));
   }
   sessions_ = std::make_unique<SessionManager>(options_.sessions, Pointers(executors_));
   ServiceInfo info;
@@ -92,9 +94,16 @@ absl::Status KernelboxServer::Listen() {
     addresses_.push_back(
         is_path ? address : absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[i]));
   }
-  server_->GetHealthCheckService()->SetServingStatus(v1::KernelboxService::service_full_name(),
-                                                     true);
+  SetReady(true);
   return absl::OkStatus();
+}
+
+void KernelboxServer::SetReady(bool ready) {
+  const std::lock_guard lock(mutex_);
+  if (!ready) never_ready_ = true;
+  if (server_ == nullptr) return;
+  server_->GetHealthCheckService()->SetServingStatus(v1::KernelboxService::service_full_name(),
+                                                     !never_ready_);
 }
 
 KernelboxServer::~KernelboxServer() { Drain(std::chrono::milliseconds(0)); }
@@ -102,8 +111,7 @@ KernelboxServer::~KernelboxServer() { Drain(std::chrono::milliseconds(0)); }
 void KernelboxServer::Drain(std::chrono::milliseconds timeout) {
   if (server_ == nullptr) return;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  server_->GetHealthCheckService()->SetServingStatus(v1::KernelboxService::service_full_name(),
-                                                     false);
+  SetReady(false);
   sessions_->Drain();
   for (const auto& executor : executors_) {
     if (!executor->WaitIdle(deadline)) spdlog::warn("drain: queued work is dropped");
@@ -111,9 +119,12 @@ void KernelboxServer::Drain(std::chrono::milliseconds timeout) {
   const auto left = deadline - std::chrono::steady_clock::now();
   server_->Shutdown(std::chrono::system_clock::now() + left);
   server_->Wait();
+  {
+    const std::lock_guard lock(mutex_);
+    server_.reset();  // and with it what its connections still hold of transfers
+  }
   sessions_->CloseAll();
   for (const auto& executor : executors_) executor->Stop();
-  server_ = nullptr;
 }
 
 std::shared_ptr<grpc::Channel> KernelboxServer::InProcessChannel() {

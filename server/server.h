@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,9 @@ struct ServerOptions {
 class KernelboxServer {
  public:
   // Serves when this returns. Errors: INVALID_ARGUMENT for an address that cannot be listened
-  // on, INTERNAL with all that Binder found.
-  static absl::StatusOr<std::unique_ptr<KernelboxServer>> Start(ServerOptions options,
-                                                                Backend backend);
+  // on, INTERNAL with all that Binder found in the list of layers.
+  static absl::StatusOr<std::unique_ptr<KernelboxServer>> Start(
+      ServerOptions options, Backend backend, const Layer* layers = Layer::Head());
   // Drains for no time.
   ~KernelboxServer();
 
@@ -51,6 +52,8 @@ class KernelboxServer {
  private:
   KernelboxServer(ServerOptions options, Backend backend, std::unique_ptr<Binder> binder);
   [[nodiscard]] absl::Status Listen();
+  // Tells health checks whether to send work here. Once not ready, it stays so.
+  void SetReady(bool ready);
 
   const ServerOptions options_;
   const Backend backend_;
@@ -59,7 +62,9 @@ class KernelboxServer {
   std::unique_ptr<SessionManager> sessions_;
   std::unique_ptr<Service> service_;
   std::vector<std::string> addresses_;
-  std::unique_ptr<grpc::Server> server_;
+  std::mutex mutex_;
+  bool never_ready_ = false;              // draining, or a device has failed
+  std::unique_ptr<grpc::Server> server_;  // null before Listen and after Drain
 };
 
 }  // namespace kernelbox::server

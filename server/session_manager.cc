@@ -113,8 +113,21 @@ absl::Status SessionManager::Close(const std::string& id, std::function<void()> 
 }
 
 void SessionManager::Drain() {
+  decltype(drain_listeners_) listeners;
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    listeners.swap(drain_listeners_);
+  }
+  for (const auto& [owner, listener] : listeners) {
+    if (const std::shared_ptr<void> alive = owner.lock(); alive != nullptr) listener();
+  }
+}
+
+void SessionManager::OnDrain(std::weak_ptr<void> owner, std::function<void()> listener) {
   const std::lock_guard lock(mutex_);
-  draining_ = true;
+  std::erase_if(drain_listeners_, [](const auto& other) { return other.first.expired(); });
+  drain_listeners_.emplace_back(std::move(owner), std::move(listener));
 }
 
 bool SessionManager::draining() const {

@@ -49,8 +49,11 @@ class SessionManager {
   // Errors, without a call of `done`, are those of Find.
   [[nodiscard]] absl::Status Close(const std::string& id, std::function<void()> done);
 
-  // From now on Create and Find fail with SERVER_DRAINING.
+  // From now on Create and Find fail with SERVER_DRAINING, and the listeners are told.
   void Drain();
+  // Has `listener` called if Drain is, unless its owner has gone by then: for streams, which find
+  // their session only once.
+  void OnDrain(std::weak_ptr<void> owner, std::function<void()> listener);
   bool draining() const;
   // Ends every session and returns when that is done.
   void CloseAll();
@@ -68,6 +71,7 @@ class SessionManager {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::unordered_map<std::string, std::shared_ptr<Session>> sessions_;
+  std::vector<std::pair<std::weak_ptr<void>, std::function<void()>>> drain_listeners_;
   bool draining_ = false;
   bool stopping_ = false;
   std::thread reaper_;

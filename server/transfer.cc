@@ -24,7 +24,7 @@ uint32_t TagOf(int field_number) {
 TransferHold::TransferHold(std::shared_ptr<Session> session, SessionState& state,
                            std::shared_ptr<Memory> memory, bool reads)
     : session_(std::move(session)), memory_(std::move(memory)), reads_(reads) {
-  ++state.transfers;
+  session_->executor().TransferBegins(state);
   if (memory_ != nullptr && reads_) ++memory_->readers;
 }
 
@@ -33,7 +33,7 @@ TransferHold::~TransferHold() {
       [session = session_, memory = std::move(memory_), reads = reads_]() mutable {
         if (memory != nullptr && reads) --memory->readers;
         memory.reset();
-        session->executor().TransferEnded(*session);
+        session->executor().TransferEnds(*session);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "google/rpc/status.pb.h"
+#include "tests/cpp/server/fake_device.h"
 
 namespace kernelbox::server {
 
@@ -214,14 +215,37 @@ ServerOptions TestOptions() {
   return options;
 }
 
-void ServerTest::Start(const ServerOptions& options) {
+std::unique_ptr<KernelboxServer> StartServer(const std::string& backend,
+                                             const ServerOptions& options) {
+  const bool fake = backend == "fake" || backend == "held";
+  absl::StatusOr<Backend> devices = backend == "cuda" ? MakeCudaBackend()
+                                    : fake            ? MakeFakeBackend(backend == "fake")
+                                                      : MakeCpuBackend();
+  EXPECT_TRUE(devices.ok()) << devices.status();
+  if (!devices.ok()) return nullptr;
+  absl::StatusOr<std::unique_ptr<KernelboxServer>> server = KernelboxServer::Start(
+      options, *std::move(devices), fake ? FakeLayers::Head() : Layer::Head());
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+std::vector<std::string> Backends() {
+  std::vector<std::string> backends = {"cpu", "fake"};
+  if (MakeCudaBackend().ok()) backends.push_back("cuda");
+  return backends;
+}
+
+void ServerTest::Start(const std::string& backend, const ServerOptions& options) {
   client_.reset();
   server_.reset();
-  absl::StatusOr<std::unique_ptr<KernelboxServer>> server =
-      KernelboxServer::Start(options, MakeCpuBackend());
-  ASSERT_TRUE(server.ok()) << server.status();
-  server_ = *std::move(server);
+  server_ = StartServer(backend, options);
+  ASSERT_NE(server_, nullptr);
   client_ = NewClient();
+}
+
+void ServerTest::TearDown() {
+  FakeLayers::gate().Open();
+  BreakFakeDevices(false);
 }
 
 std::unique_ptr<Client> ServerTest::NewClient() {

@@ -73,14 +73,19 @@ class Client {
   std::string session_;
 };
 
-// Options for tests: a port that the system chooses, 256 MiB of memory.
+// Options for tests: a loopback port that the system chooses, 256 MiB of memory.
 ServerOptions TestOptions();
+
+// Starts a server on a backend by name: "cpu"; "cuda"; "fake", which runs behind the server as a
+// GPU does; "held", which runs as the cpu does; see fake_device.h for the last two.
+std::unique_ptr<KernelboxServer> StartServer(const std::string& backend,
+                                             const ServerOptions& options = TestOptions());
 
 class ServerTest : public ::testing::Test {
  protected:
   // Starts the server and opens a session.
-  void SetUp() override { Start(TestOptions()); }
-  void Start(const ServerOptions& options);
+  void Start(const std::string& backend, const ServerOptions& options = TestOptions());
+  void TearDown() override;
 
   // Another client, with a session of its own.
   std::unique_ptr<Client> NewClient();
@@ -89,5 +94,19 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<KernelboxServer> server_;
   std::unique_ptr<Client> client_;
 };
+
+// A test of behaviour that no backend may change.
+class EveryBackendTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override { Start(GetParam()); }
+};
+
+// "cpu", "fake" and, where there is a GPU, "cuda".
+std::vector<std::string> Backends();
+
+// Runs the tests of Suite, an EveryBackendTest, on every backend.
+#define KB_ON_EVERY_BACKEND(Suite)                                                       \
+  INSTANTIATE_TEST_SUITE_P(Backend, Suite, ::testing::ValuesIn(Backends()),              \
+                           [](const auto& info) { return std::string(info.param); })
 
 }  // namespace kernelbox::server

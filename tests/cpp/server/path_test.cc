@@ -7,14 +7,15 @@
 namespace kernelbox::server {
 namespace {
 
-class PathTest : public ServerTest {};
+class PathTest : public EveryBackendTest {};
+KB_ON_EVERY_BACKEND(PathTest);
 
-TEST_F(PathTest, UploadRunDownload) {
+TEST_P(PathTest, UploadRunDownload) {
   ASSERT_EQ(ReasonOf(client_->UploadFloats(1, {-1, 0, 2})), "OK");
   v1::RunResponse response;
   ASSERT_EQ(ReasonOf(client_->Run(ReLU(1, 2, 77), &response)), "OK");
   EXPECT_EQ(response.result().op_id(), 77u);
-  EXPECT_EQ(response.result().kernel(), "relu_cpu");
+  EXPECT_EQ(response.result().kernel(), "relu_" + GetParam());
   ASSERT_EQ(response.result().outputs_size(), 1);
   EXPECT_EQ(response.result().outputs(0).field(), "y");
   EXPECT_EQ(response.result().outputs(0).handle(), 2u);
@@ -22,7 +23,7 @@ TEST_F(PathTest, UploadRunDownload) {
   EXPECT_EQ(client_->DownloadFloats(2), (std::vector<float>{0, 0, 2}));
 }
 
-TEST_F(PathTest, LargeTensorsCrossInManyChunks) {
+TEST_P(PathTest, LargeTensorsCrossInManyChunks) {
   std::string bytes(5'000'003, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 >> 3);
   v1::TensorSpec spec;
@@ -34,7 +35,7 @@ TEST_F(PathTest, LargeTensorsCrossInManyChunks) {
   EXPECT_EQ(back, bytes);
 }
 
-TEST_F(PathTest, EmptyAndScalarTensors) {
+TEST_P(PathTest, EmptyAndScalarTensors) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{}, {0}, {3, 0, 2}, {1, 1}}) {
     const size_t elements = shape.size() == 2 || shape.empty() ? 1 : 0;
@@ -50,7 +51,7 @@ TEST_F(PathTest, EmptyAndScalarTensors) {
   }
 }
 
-TEST_F(PathTest, BytesComeBackAsTheyWere) {
+TEST_P(PathTest, BytesComeBackAsTheyWere) {
   // Signalling and quiet NaNs with payloads, in a dtype that no copy may touch.
   const std::string bytes("\x01\x00\xa0\x7f\xff\xff\xff\xff\x00\x00\xc0\x7f\x00\x00\x80\xff", 16);
   ASSERT_EQ(ReasonOf(client_->Upload(1, Float32({2, 2}), bytes)), "OK");
@@ -59,7 +60,7 @@ TEST_F(PathTest, BytesComeBackAsTheyWere) {
   EXPECT_EQ(back, bytes);
 }
 
-TEST_F(PathTest, ExecuteAnswersEachRequestInOrder) {
+TEST_P(PathTest, ExecuteAnswersEachRequestInOrder) {
   ASSERT_EQ(ReasonOf(client_->UploadFloats(1, {-1, 5})), "OK");
   grpc::ClientContext context;
   const auto stream = client_->stub().Execute(&context);
@@ -92,7 +93,7 @@ TEST_F(PathTest, ExecuteAnswersEachRequestInOrder) {
   EXPECT_EQ(client_->MemoryUsed(), 256u);
 }
 
-TEST_F(PathTest, ServerChoosesHandles) {
+TEST_P(PathTest, ServerChoosesHandles) {
   ASSERT_EQ(ReasonOf(client_->UploadFloats(1, {-1})), "OK");
   grpc::ClientContext context;
   v1::RunRequest request;
@@ -106,7 +107,7 @@ TEST_F(PathTest, ServerChoosesHandles) {
   EXPECT_EQ(client_->DownloadFloats(handle), (std::vector<float>{0}));
 }
 
-TEST_F(PathTest, DescribeAndServerInfo) {
+TEST_P(PathTest, DescribeAndServerInfo) {
   ASSERT_EQ(ReasonOf(client_->UploadFloats(1, {1, 2, 3})), "OK");
   const v1::TensorState state = client_->Describe(1);
   EXPECT_EQ(state.spec().dtype(), v1::D_TYPE_FLOAT32);
@@ -115,7 +116,7 @@ TEST_F(PathTest, DescribeAndServerInfo) {
   EXPECT_EQ(state.spec().shape(0), 3);
 
   const v1::GetServerInfoResponse info = client_->Info();
-  EXPECT_EQ(info.backend(), "cpu");
+  EXPECT_EQ(info.backend(), GetParam());
   EXPECT_EQ(info.server_version(), KERNELBOX_VERSION);
   EXPECT_EQ(info.epoch() + "-", client_->session().substr(0, info.epoch().size() + 1));
   EXPECT_EQ(info.limits().preferred_chunk_bytes(), 256u << 10);
@@ -123,7 +124,7 @@ TEST_F(PathTest, DescribeAndServerInfo) {
   EXPECT_EQ(info.ops_size(), v1::Op::descriptor()->oneof_decl(0)->field_count());
 }
 
-TEST_F(PathTest, SessionsAreApart) {
+TEST_P(PathTest, SessionsAreApart) {
   ASSERT_EQ(ReasonOf(client_->UploadFloats(1, {1})), "OK");
   const std::unique_ptr<Client> other = NewClient();
   EXPECT_EQ(ReasonOf(other->Run(ReLU(1, 2))), "UNKNOWN_HANDLE");
