@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/device/data_error.h"
+#include "kernels/gemm.h"
 #include "server/backend.h"
 #include "server/cuda_driver.h"
 #include "server/cuda_staging.h"
@@ -129,7 +130,14 @@ class CudaDevice final : public DeviceBackend {
     absl::Status status = SetWord(nullptr, *word, nullptr, nullptr);
     if (status.ok()) status = Synchronize(nullptr);
     words_.Release(*word);
-    return status;
+    KB_RETURN_IF_NOT_OK(status);
+    kernelbox::Status blas_status;
+    device_.blas = LoadBlasLibrary(&blas_status);
+    if (device_.blas == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("matrix products need ", blas_status.expected, ": ", blas_status.given));
+    }
+    return absl::OkStatus();
   }
 
   const Device& device() const override { return device_; }

@@ -68,7 +68,7 @@ OpOutcome OpRunner::Run(SessionState& session, const v1::Op& op, const OpOptions
   // The server's own numbers are of another range than a client is likely to use.
   outcome.op_id = op.id() != 0 ? op.id() : kFirstServerHandle + number;
   outcome.plan = binder_.Find(op);
-  if (outcome.plan == nullptr || outcome.plan->layer == nullptr) {
+  if (outcome.plan == nullptr) {
     outcome.status =
         WithOp(MakeError(v1::ERROR_REASON_MISSING_FIELD, "the op has no kind", {{"field", "kind"}}),
                outcome.op_id, "op");

@@ -31,12 +31,6 @@ absl::StatusOr<std::unique_ptr<KernelboxServer>> KernelboxServer::Start(ServerOp
                                                                         const Layer* layers) {
   std::vector<std::string> problems;
   auto binder = std::make_unique<Binder>(*v1::Op::descriptor(), layers, problems);
-  // Until all layers have landed: an op without one is refused when it is called.
-  std::erase_if(problems, [](const std::string& problem) {
-    const bool no_layer = problem.find("has no layer") != std::string::npos;
-    if (no_layer) spdlog::warn("{}", problem);
-    return no_layer;
-  });
   if (!problems.empty()) {
     return absl::InternalError(
         absl::StrCat("ops and layers do not fit:\n  ", absl::StrJoin(problems, "\n  ")));

@@ -105,8 +105,8 @@ class EveryBackendTest : public ServerTest, public ::testing::WithParamInterface
 std::vector<std::string> Backends();
 
 // Runs the tests of Suite, an EveryBackendTest, on every backend.
-#define KB_ON_EVERY_BACKEND(Suite)                                                       \
-  INSTANTIATE_TEST_SUITE_P(Backend, Suite, ::testing::ValuesIn(Backends()),              \
+#define KB_ON_EVERY_BACKEND(Suite)                                          \
+  INSTANTIATE_TEST_SUITE_P(Backend, Suite, ::testing::ValuesIn(Backends()), \
                            [](const auto& info) { return std::string(info.param); })
 
 }  // namespace kernelbox::server

@@ -237,8 +237,7 @@ class FakeDevice final : public DeviceBackend {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<CopyToDevice>> StartCopyToDevice(void* to,
-                                                                  size_t bytes) override {
+  absl::StatusOr<std::unique_ptr<CopyToDevice>> StartCopyToDevice(void* to, size_t bytes) override {
     return host_->StartCopyToDevice(to, bytes);
   }
   absl::StatusOr<std::unique_ptr<CopyToHost>> StartCopyToHost(const void* from, size_t bytes,
@@ -271,8 +270,18 @@ void Gate::Pass() {
   std::unique_lock lock(mutex_);
   ++held_;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return open_; });
+  changed_.wait(lock, [this] { return open_ || may_pass_ > 0; });
+  if (!open_) --may_pass_;
   --held_;
+  changed_.notify_all();
+}
+
+void Gate::LetOnePass() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return held_ > 0; });
+  ++may_pass_;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return may_pass_ == 0; });
 }
 
 void Gate::WaitForHeld(int count) {

@@ -22,6 +22,8 @@ class Gate {
   void Open();
   // Returns when the gate is open.
   void Pass();
+  // Lets one thread pass a closed gate, once one is there, and waits until it has.
+  void LetOnePass();
   // Waits until `count` threads are held at once.
   void WaitForHeld(int count);
 
@@ -30,6 +32,7 @@ class Gate {
   std::condition_variable changed_;
   bool open_ = true;
   int held_ = 0;
+  int may_pass_ = 0;
 };
 
 // The registry's layers, with Cuda functions that enqueue their Cpu functions on a stream of
