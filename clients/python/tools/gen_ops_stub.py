@@ -18,7 +18,6 @@ HEADER = """\
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from kernelbox._op_methods import Issuer
 from kernelbox.dtypes import DTypeLike
 from kernelbox.tensor import Tensor
 """
@@ -32,7 +31,7 @@ def stub_text() -> str:
             parts += [f"class {plan.message_name}Outputs(tuple[Tensor, ...]):"]
             parts += [f"    {field.name}: Tensor" for field in plan.outputs]
             parts += [""]
-    parts += ["class Ops(Issuer):"]
+    parts += ["class Ops:"]
     for plan in PLANS.values():
         parts += _method(plan)
     return "\n".join(parts) + "\n"

@@ -1,7 +1,8 @@
 """Makes the class whose methods are the ops.
 
 Each method is compiled from a line of source with the op's own parameter list, so that Python
-itself binds the arguments; the work is the same for every op and in `Issuer._issue`.
+itself binds the arguments; the work is the same for every op and in `_issue` of the class that
+inherits them, Session.
 """
 
 from __future__ import annotations
@@ -16,25 +17,12 @@ from kernelbox._plan import REQUIRED, AttributeField, OpPlan, TensorField, make_
 PLANS = make_plans()
 
 
-class Issuer:
-    """What the methods of an op class call."""
-
-    def _issue(
-        self,
-        plan: OpPlan,
-        tensors: Sequence[Any],
-        attributes: Sequence[Any],
-        outputs: Sequence[str] | None,
-    ) -> Any:
-        raise NotImplementedError
-
-
-def make_ops_class() -> type[Issuer]:
-    """Returns a subclass of Issuer with a method for each member of Op.kind."""
+def make_ops_class() -> type:
+    """Returns a class with a method for each member of Op.kind."""
     methods: dict[str, Any] = {name: _make_method(plan) for name, plan in PLANS.items()}
     methods["__doc__"] = "Every op of the server as a method."
     methods["__module__"] = "kernelbox._ops"
-    return type("Ops", (Issuer,), methods)
+    return type("Ops", (), methods)
 
 
 def _make_method(plan: OpPlan) -> Callable[..., Any]:

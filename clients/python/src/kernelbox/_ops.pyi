@@ -2,7 +2,6 @@
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from kernelbox._op_methods import Issuer
 from kernelbox.dtypes import DTypeLike
 from kernelbox.tensor import Tensor
 
@@ -28,7 +27,7 @@ class AddBackwardOutputs(tuple[Tensor, ...]):
     d_a: Tensor
     d_b: Tensor
 
-class Ops(Issuer):
+class Ops:
     @overload
     def linear(
         self,

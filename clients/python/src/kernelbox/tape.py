@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kernelbox import errors
@@ -137,12 +136,7 @@ class Tape:
         self._session._tape = self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session._tape = self._outer.pop()
 
     def backward(
@@ -353,10 +347,5 @@ class NoGrad:
         self._tapes.append(self._session._tape)
         self._session._tape = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session._tape = self._tapes.pop()
