@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs what a GPU machine without our build tools needs into .bundle: the CUDA build's programs, the
-# shared libraries they load, the Python client and the tests. There, .bundle/run.sh COMMAND runs a
-# command with all of it in place.
+# Packs what a GPU machine without our build tools needs into .bundle.tar.gz: the CUDA build's programs,
+# the shared libraries they load, the Python client and the tests. There, `tar xzf .bundle.tar.gz` makes
+# .bundle, and .bundle/run.sh COMMAND runs a command with all of it in place.
 #
 # The machine brings: glibc 2.36 or newer with libstdc++ of gcc 12 or newer (Ubuntu 24.04 has both), an
 # NVIDIA driver, cuBLASLt 13 (opened at run time), and Python 3.12 with numpy, grpcio, protobuf,
@@ -65,6 +65,7 @@ exec "$@"
 EOF
 chmod +x "$OUT/run.sh"
 
-size_mb="$(du -sm "$OUT" | cut -f1)"
-((size_mb < LIMIT_MB)) || die "$OUT is $size_mb MB, more than $LIMIT_MB: du -a $OUT | sort -n | tail shows what is large"
-say "$OUT: $size_mb MB, $(ls "$OUT/bin" | wc -l) programs, $(ls "$OUT/lib" | wc -l) libraries"
+tar czf "$OUT.tar.gz" "$OUT"
+size_mb="$(du -m "$OUT.tar.gz" | cut -f1)"
+((size_mb < LIMIT_MB)) || die "$OUT.tar.gz is $size_mb MB, more than $LIMIT_MB: du -a $OUT | sort -n | tail shows what is large"
+say "$OUT.tar.gz: $size_mb MB, $(ls "$OUT/bin" | wc -l) programs, $(ls "$OUT/lib" | wc -l) libraries"
