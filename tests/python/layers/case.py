@@ -115,7 +115,8 @@ class Layer:
     special: Sequence[Example] = ()
     # Whether float64 works on cuda too.
     float64_on_cuda: bool = False
-    # The same by PyTorch: gets the fields as torch tensors, returns the first output.
+    # The same by PyTorch: gets the fields as torch tensors, returns the first output; None where
+    # PyTorch can't do it.
     torch: Callable[[SimpleNamespace], Any] | None = None
     # Inputs whose gradients finite differences check.
     differentiable: Sequence[str] = ()
