@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "google/rpc/status.pb.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "tests/cpp/server/fake_device.h"
 
 namespace kernelbox::server {
@@ -198,6 +200,27 @@ v1::GetServerInfoResponse Client::Info() {
   const grpc::Status status = stub_->GetServerInfo(&context, {}, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
+}
+
+// grpc.health.v1.Health by hand: HealthCheckRequest.service and HealthCheckResponse.status are
+// field 1 of their messages, and gRPC's own library does not export their types.
+std::string Client::Health(const std::string& service) {
+  std::string request;
+  if (!service.empty()) request = std::string("\x0a") + static_cast<char>(service.size()) + service;
+  const grpc::Slice slice(request);
+  grpc::ByteBuffer bytes(&slice, 1);
+  grpc::GenericStub generic(channel_);
+  grpc::ClientContext context;
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  generic.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &bytes, &response,
+                    [&](const grpc::Status& status) { done.set_value(status); });
+  const grpc::Status status = done.get_future().get();
+  if (!status.ok()) return status.error_message();
+  grpc::Slice answer;
+  EXPECT_TRUE(response.DumpToSingleSlice(&answer).ok());
+  const bool serving = answer.size() == 2 && answer.begin()[0] == 0x08 && answer.begin()[1] == 1;
+  return serving ? "SERVING" : "NOT_SERVING";
 }
 
 uint64_t Client::WaitForMemory(uint64_t bytes) {

@@ -1,6 +1,7 @@
 // A server in the test's process, on a loopback port, and a plain client of it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -64,6 +65,8 @@ class Client {
   v1::SyncResponse Sync();
   v1::GetServerInfoResponse Info();
   uint64_t MemoryUsed() { return Info().devices(0).memory_used_bytes(); }
+  // What the health service says of a service: "SERVING", "NOT_SERVING", or its error.
+  std::string Health(const std::string& service);
   // Waits up to 10 s for the memory in use to be `bytes`; gives what it is then.
   uint64_t WaitForMemory(uint64_t bytes);
 
@@ -71,6 +74,43 @@ class Client {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::KernelboxService::Stub> stub_;
   std::string session_;
+};
+
+// By then what a client has sent has reached the server, and been queued.
+inline constexpr std::chrono::milliseconds kArrives(100);
+
+// An Execute stream of a client.
+struct ExecuteStream {
+  explicit ExecuteStream(Client& client)
+      : client(client), stream(client.stub().Execute(&context)) {}
+
+  bool Send(const std::vector<v1::Op>& ops, const std::vector<uint64_t>& frees = {},
+            const std::string& request_id = "", v1::Report report = v1::REPORT_UNSPECIFIED) {
+    v1::ExecuteRequest request;
+    if (requests++ == 0) request.set_session_id(client.session());
+    request.set_request_id(request_id);
+    request.mutable_ops()->Add(ops.begin(), ops.end());
+    request.mutable_free_handles()->Add(frees.begin(), frees.end());
+    request.set_report(report);
+    return stream->Write(request);
+  }
+  v1::ExecuteResponse Receive() {
+    v1::ExecuteResponse response;
+    EXPECT_TRUE(stream->Read(&response)) << stream->Finish().error_message();
+    return response;
+  }
+  grpc::Status End() {
+    stream->WritesDone();
+    v1::ExecuteResponse response;
+    while (stream->Read(&response)) ++unread;
+    return stream->Finish();
+  }
+
+  Client& client;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteRequest, v1::ExecuteResponse>> stream;
+  int requests = 0;
+  int unread = 0;
 };
 
 // Options for tests: a loopback port that the system chooses, 256 MiB of memory.

@@ -8,42 +8,6 @@
 namespace kernelbox::server {
 namespace {
 
-// By then what a client has sent has reached the server, and been queued.
-constexpr std::chrono::milliseconds kArrives(100);
-
-// An Execute stream of a client.
-struct Stream {
-  explicit Stream(Client& client) : client(client), stream(client.stub().Execute(&context)) {}
-
-  bool Send(const std::vector<v1::Op>& ops, const std::vector<uint64_t>& frees = {},
-            const std::string& request_id = "", v1::Report report = v1::REPORT_UNSPECIFIED) {
-    v1::ExecuteRequest request;
-    if (requests++ == 0) request.set_session_id(client.session());
-    request.set_request_id(request_id);
-    request.mutable_ops()->Add(ops.begin(), ops.end());
-    request.mutable_free_handles()->Add(frees.begin(), frees.end());
-    request.set_report(report);
-    return stream->Write(request);
-  }
-  v1::ExecuteResponse Receive() {
-    v1::ExecuteResponse response;
-    EXPECT_TRUE(stream->Read(&response)) << stream->Finish().error_message();
-    return response;
-  }
-  grpc::Status End() {
-    stream->WritesDone();
-    v1::ExecuteResponse response;
-    while (stream->Read(&response)) ++unread;
-    return stream->Finish();
-  }
-
-  Client& client;
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteRequest, v1::ExecuteResponse>> stream;
-  int requests = 0;
-  int unread = 0;
-};
-
 class ExecuteTest : public EveryBackendTest {
  protected:
   void SetUp() override {
@@ -54,7 +18,7 @@ class ExecuteTest : public EveryBackendTest {
 KB_ON_EVERY_BACKEND(ExecuteTest);
 
 TEST_P(ExecuteTest, AFailureIsKeptInHandlesAndUnrelatedWorkGoesOn) {
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   // 10 fails for want of 99; 11 and 12 inherit that; 13 has nothing to do with it.
   stream.Send({ReLU(99, 10, 501), ReLU(10, 11, 502), ReLU(11, 12, 503), ReLU(1, 13, 504)});
   const v1::ExecuteResponse response = stream.Receive();
@@ -133,11 +97,11 @@ TEST_P(ExecuteTest, ARepeatedRunGetsTheFirstAnswer) {
 }
 
 TEST_P(ExecuteTest, ARepeatedRequestOfAStreamGetsTheFirstAnswer) {
-  Stream first(*client_);
+  ExecuteStream first(*client_);
   first.Send({ReLU(1, 2)}, {}, "e1", v1::REPORT_ALL);
   v1::ExecuteResponse answer = first.Receive();
   EXPECT_EQ(answer.completed_ops(), 1u);
-  Stream second(*client_);
+  ExecuteStream second(*client_);
   second.Send({});
   second.Send({ReLU(1, 2)}, {}, "e1", v1::REPORT_ALL);
   EXPECT_EQ(second.Receive().sequence(), 1u);
@@ -151,7 +115,7 @@ TEST_P(ExecuteTest, ARepeatedRequestOfAStreamGetsTheFirstAnswer) {
 }
 
 TEST_P(ExecuteTest, FreesComeAfterTheOpsAndTellTheirErrors) {
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   stream.Send({ReLU(1, 2)}, {2, 2, 77});
   const v1::ExecuteResponse response = stream.Receive();
   EXPECT_EQ(response.completed_ops(), 1u);
@@ -163,13 +127,13 @@ TEST_P(ExecuteTest, FreesComeAfterTheOpsAndTellTheirErrors) {
 
 TEST_P(ExecuteTest, TheStreamsSessionIsChecked) {
   {
-    Stream stream(*client_);
+    ExecuteStream stream(*client_);
     stream.requests = 1;  // so that no session is sent
     stream.Send({ReLU(1, 2)});
     EXPECT_EQ(ReasonOf(stream.End()), "SESSION_NOT_FOUND");
   }
   const std::unique_ptr<Client> other = NewClient();
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   stream.Send({ReLU(1, 2)});
   v1::ExecuteRequest request;
   request.set_session_id(other->session());
@@ -184,7 +148,7 @@ TEST_P(ExecuteTest, ManyStreamsAndSessionsAtATime) {
     threads.emplace_back([&] {
       const std::unique_ptr<Client> own = NewClient();
       ASSERT_EQ(ReasonOf(own->UploadFloats(1, {-3, 3})), "OK");
-      Stream stream(*own);
+      ExecuteStream stream(*own);
       for (uint64_t i = 0; i < 50; ++i) {
         stream.Send({ReLU(1, 2), ReLU(2, 3), ReLU(99, 4)}, {2, 3, 4});
       }
@@ -245,7 +209,7 @@ TEST_F(HeldTest, RunSaysThatTheQueueIsFull) {
 
 TEST_F(HeldTest, AStreamWaitsForRoom) {
   std::thread held = Hold();
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   for (uint64_t i = 0; i < 10; ++i) {
     stream.Send({ReLU(1, 100 + 2 * i), ReLU(1, 101 + 2 * i)});
   }
@@ -256,7 +220,7 @@ TEST_F(HeldTest, AStreamWaitsForRoom) {
 }
 
 TEST_F(HeldTest, ARequestLargerThanTheQueueIsRefused) {
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   stream.Send({ReLU(1, 2)});
   stream.Send(std::vector<v1::Op>(kLimit + 1, ReLU(1, 3)));
   const Failure failure = FailureOf(stream.End());
@@ -298,7 +262,7 @@ TEST_F(HeldTest, ARepeatWaitsForTheFirstThatRuns) {
 
 TEST_F(HeldTest, ACancelledStreamDropsWhatHasNotStarted) {
   FakeLayers::gate().Close();
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   stream.Send({ReLU(1, 2), ReLU(2, 3)}, {}, "started");
   FakeLayers::gate().WaitForHeld(1);
   stream.Send({ReLU(1, 4)});
@@ -310,7 +274,7 @@ TEST_F(HeldTest, ACancelledStreamDropsWhatHasNotStarted) {
   EXPECT_EQ(client_->DownloadFloats(3), (std::vector<float>{0, 1})) << "it had started";
   EXPECT_EQ(ReasonOf(client_->Describe(4).error()), "UNKNOWN_HANDLE");
   // What had started has its answer for a repeat.
-  Stream again(*client_);
+  ExecuteStream again(*client_);
   again.Send({ReLU(1, 2), ReLU(2, 3)}, {}, "started");
   EXPECT_EQ(again.Receive().completed_ops(), 2u);
   EXPECT_EQ(ReasonOf(again.End()), "OK");
@@ -321,7 +285,7 @@ TEST_F(HeldTest, OtherSessionsDoNotWaitForALongQueue) {
   const std::unique_ptr<Client> other = NewClient();
   ASSERT_EQ(ReasonOf(other->UploadFloats(1, {-1})), "OK");
   FakeLayers::gate().Close();
-  Stream stream(*client_);
+  ExecuteStream stream(*client_);
   for (uint64_t i = 0; i < 4; ++i) stream.Send({ReLU(1, 10 + i)});
   FakeLayers::gate().WaitForHeld(1);
   std::atomic<bool> done{false};
