@@ -151,7 +151,9 @@ TEST_F(DrainTest, FinishesWhatIsQueuedAndTakesNothingNew) {
   stream.Send({ReLU(1, 2), ReLU(2, 3)});
   FakeLayers::gate().WaitForHeld(1);
   std::thread drain([this] { server_->Drain(std::chrono::seconds(30)); });
-  EXPECT_EQ(ReasonOf(idle_stream.End()), "SERVER_DRAINING") << "an idle stream ends at once";
+  v1::ExecuteResponse none;
+  EXPECT_FALSE(idle_stream.stream->Read(&none)) << "an idle stream is ended";
+  EXPECT_EQ(ReasonOf(idle_stream.stream->Finish()), "SERVER_DRAINING");
   const Failure failure = FailureOf(client_->Run(ReLU(1, 9)));
   EXPECT_EQ(failure.code, grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(failure.reason, "SERVER_DRAINING");
