@@ -47,6 +47,7 @@ for package in "${CARRIED[@]}"; do
     "$package==$version" || die "no wheel of $package $version for Python 3.12"
 done
 
+cp tools/sanitized_server.sh "$OUT/"
 cp -r tests/python "$OUT/tests/"
 find "$OUT" -name __pycache__ -prune -exec rm -rf {} +
 
