@@ -29,6 +29,7 @@ struct Gemm {
   struct Done {
     bool bias = false;
     bool activation = false;
+    bool bias_first = false;  // the bias was laid down before and the product added to it
   };
   // Where the result is as long as the activation is not done.
   void* Linear() const { return pre_activation != nullptr ? pre_activation : c; }

@@ -243,24 +243,25 @@ absl::Status OpRunner::CheckFloat64(const Call& call) const {
     return FieldError(v1::ERROR_REASON_UNSUPPORTED, field,
                       "float32, float16 or bfloat16 on this backend", "float64");
   };
-  for (const Call::Output& output : call.outputs) {
-    if (output.place->dtype == DType::kFloat64) return refuse(output.field->name);
-  }
-  if (!call.uses_float64) return absl::OkStatus();
-  for (const auto* fields : {&call.plan.inputs, &call.plan.in_outs}) {
-    for (const FieldPlan& field : *fields) {
-      if (field.list) {
-        const auto& list = *reinterpret_cast<TensorList*>(call.args + field.offset);
-        for (int64_t i = 0; i < list.count; ++i) {
-          if (list[i].dtype == DType::kFloat64) {
-            return refuse(absl::StrCat(field.name, "[", i, "]").c_str());
+  if (call.uses_float64) {
+    for (const auto* fields : {&call.plan.inputs, &call.plan.in_outs}) {
+      for (const FieldPlan& field : *fields) {
+        if (field.list) {
+          const auto& list = *reinterpret_cast<TensorList*>(call.args + field.offset);
+          for (int64_t i = 0; i < list.count; ++i) {
+            if (list[i].dtype == DType::kFloat64) {
+              return refuse(absl::StrCat(field.name, "[", i, "]").c_str());
+            }
           }
+        } else if (const Tensor& tensor = call.TensorAt(field);
+                   tensor.present && tensor.dtype == DType::kFloat64) {
+          return refuse(field.name);
         }
-      } else if (const Tensor& tensor = call.TensorAt(field);
-                 tensor.present && tensor.dtype == DType::kFloat64) {
-        return refuse(field.name);
       }
     }
+  }
+  for (const Call::Output& output : call.outputs) {
+    if (output.place->dtype == DType::kFloat64) return refuse(output.field->name);
   }
   return absl::OkStatus();
 }

@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "kernels/device/launch.h"
+#include "kernels/device/elementwise.h"
 
 namespace kernelbox {
 namespace {
@@ -44,6 +44,27 @@ bool ActivationEpilogue(const Gemm& gemm, cublasLtEpilogue_t* epilogue) {
   *epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   // The auxiliary output's row length must be a multiple of 8, and its address of 16 bytes.
   return gemm.n % 8 == 0 && AlignmentOf(gemm.pre_activation) >= 16;
+}
+
+template <class T>
+struct BiasOfColumn {
+  const T* bias;
+  int64_t columns;
+
+  template <int N>
+  __device__ void operator()(int64_t i, device::Pack<T, N>& y) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) y.items[k] = bias[(i + k) % columns];
+  }
+};
+
+// Fills the result with the bias, for a product that is added to it.
+Status FillWithBias(const Gemm& gemm, const Context& context) {
+  return DispatchFloating32(gemm.in, [&]<class T>(TypeTag<T>) {
+    return device::MapPacks(context, gemm.m * gemm.n,
+                            BiasOfColumn<T>{static_cast<const T*>(gemm.bias), gemm.n},
+                            static_cast<T*>(gemm.Linear()));
+  });
 }
 
 }  // namespace
@@ -89,11 +110,11 @@ class BlasLibrary::Call {
                                              kCandidates, results, found);
   }
 
-  cublasStatus_t Matmul(const Gemm& g, void* c, const cublasLtMatmulAlgo_t& algo, void* workspace,
-                        cudaStream_t stream) const {
+  // c = product + beta * c.
+  cublasStatus_t Matmul(const Gemm& g, float beta, void* c, const cublasLtMatmulAlgo_t& algo,
+                        void* workspace, cudaStream_t stream) const {
     const float one = 1.0f;
-    const float zero = 0.0f;
-    return library_.functions_.matmul(library_.handle_, desc_, &one, g.b, a_, g.a, b_, &zero, c, c_,
+    return library_.functions_.matmul(library_.handle_, desc_, &one, g.b, a_, g.a, b_, &beta, c, c_,
                                       c, c_, &algo, workspace, kBlasWorkspaceBytes, stream);
   }
 
@@ -194,8 +215,8 @@ void BlasLibrary::MarkUnusable(const PlanKey& key) {
   plans_[key].usable = false;
 }
 
-Status BlasLibrary::Try(const Gemm& gemm, cublasLtEpilogue_t epilogue, void* c, void* aux,
-                        const Context& context, void* workspace, bool* ran) {
+Status BlasLibrary::Try(const Gemm& gemm, cublasLtEpilogue_t epilogue, float beta, void* c,
+                        void* aux, const Context& context, void* workspace, bool* ran) {
   *ran = false;
   Call call(*this);
   KB_RETURN_IF_ERROR(call.Init(gemm, epilogue, aux));
@@ -203,7 +224,7 @@ Status BlasLibrary::Try(const Gemm& gemm, cublasLtEpilogue_t epilogue, void* c, 
   Plan plan;
   KB_RETURN_IF_ERROR(FindPlan(key, call, &plan));
   if (!plan.usable) return Status::Ok();
-  const cublasStatus_t status = call.Matmul(gemm, c, plan.algo, workspace, context.stream);
+  const cublasStatus_t status = call.Matmul(gemm, beta, c, plan.algo, workspace, context.stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
     MarkUnusable(key);
     return Status::Ok();
@@ -218,18 +239,22 @@ Status BlasLibrary::Run(const Gemm& gemm, const Context& context, void* workspac
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool ran = false;
   if (ActivationEpilogue(gemm, &epilogue)) {
-    KB_RETURN_IF_ERROR(Try(gemm, epilogue, gemm.c, gemm.pre_activation, context, workspace, &ran));
+    KB_RETURN_IF_ERROR(
+        Try(gemm, epilogue, 0, gemm.c, gemm.pre_activation, context, workspace, &ran));
     done->bias = done->activation = ran;
     if (ran) return Status::Ok();
   }
   if (gemm.bias != nullptr) {
     KB_RETURN_IF_ERROR(
-        Try(gemm, CUBLASLT_EPILOGUE_BIAS, gemm.Linear(), nullptr, context, workspace, &ran));
+        Try(gemm, CUBLASLT_EPILOGUE_BIAS, 0, gemm.Linear(), nullptr, context, workspace, &ran));
     done->bias = ran;
     if (ran) return Status::Ok();
+    // Added to the bias rather than the bias to it: the sum is then rounded once, as when fused.
+    KB_RETURN_IF_ERROR(FillWithBias(gemm, context));
+    done->bias = done->bias_first = true;
   }
-  KB_RETURN_IF_ERROR(
-      Try(gemm, CUBLASLT_EPILOGUE_DEFAULT, gemm.Linear(), nullptr, context, workspace, &ran));
+  KB_RETURN_IF_ERROR(Try(gemm, CUBLASLT_EPILOGUE_DEFAULT, done->bias_first ? 1 : 0, gemm.Linear(),
+                         nullptr, context, workspace, &ran));
   if (ran) return Status::Ok();
   char given[Status::kTextBytes];
   snprintf(given, sizeof given, "m=%lld n=%lld k=%lld of %s", static_cast<long long>(gemm.m),

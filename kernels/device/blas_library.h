@@ -16,7 +16,7 @@ namespace kernelbox {
 class BlasLibrary {
  public:
   // Enqueues the product on the context's stream. Tries to fuse activation and bias, then the bias
-  // alone, then nothing: the first for which cuBLASLt has an algorithm. `workspace` has
+  // alone, then adds to the bias: the first for which cuBLASLt has an algorithm. `workspace` has
   // kBlasWorkspaceBytes. k may be 0, m and n not.
   Status Run(const Gemm& gemm, const Context& context, void* workspace, Gemm::Done* done);
 
@@ -58,8 +58,8 @@ class BlasLibrary {
                        const void* aux);
   Status FindPlan(const PlanKey& key, const Call& call, Plan* plan);
   void MarkUnusable(const PlanKey& key);
-  // Runs the product with this epilogue into `c`; *ran is false when cuBLASLt cannot.
-  Status Try(const Gemm& gemm, cublasLtEpilogue_t epilogue, void* c, void* aux,
+  // Computes c = epilogue(product + beta * c); *ran is false when cuBLASLt cannot.
+  Status Try(const Gemm& gemm, cublasLtEpilogue_t epilogue, float beta, void* c, void* aux,
              const Context& context, void* workspace, bool* ran);
   Status Check(const char* what, cublasStatus_t status) const;
 

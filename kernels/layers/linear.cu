@@ -286,6 +286,8 @@ const char* KernelName(const Linear& a, const Gemm::Done& done) {
     return done.activation ? "linear_cublaslt_activation" : "linear_cublaslt+activation";
   }
   if (!done.bias) return activation ? "linear_cublaslt+bias+activation" : "linear_cublaslt+bias";
+  if (done.bias_first)
+    return activation ? "linear_bias+cublaslt+activation" : "linear_bias+cublaslt";
   if (!activation) return "linear_cublaslt_bias";
   return done.activation ? "linear_cublaslt_bias_activation" : "linear_cublaslt_bias+activation";
 }
