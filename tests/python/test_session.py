@@ -88,6 +88,13 @@ class TestPipeline:
         # Freed without another op or wait.
         wait_for_used_bytes(server.target, before)
 
+    def test_freed_without_any_op(self, session, server):
+        before = used_bytes(server.target)
+        x = session.tensor(np.zeros(1 << 20, np.float32))
+        assert used_bytes(server.target) == before + (4 << 20)
+        del x
+        wait_for_used_bytes(server.target, before)
+
     def test_explicit_free(self, session, server):
         before = used_bytes(server.target)
         with session.fill(shape=(1 << 20,), dtype="float32", value=1) as x:

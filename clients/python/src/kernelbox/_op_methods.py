@@ -2,7 +2,7 @@
 
 Each method is compiled from a line of source with the op's own parameter list, so that Python
 itself binds the arguments; the work is the same for every op and in `_issue` of the class that
-inherits them, Session.
+inherits them.
 """
 
 from __future__ import annotations

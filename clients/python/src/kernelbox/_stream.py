@@ -20,12 +20,13 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
 from kernelbox import errors
+from kernelbox._failures import FailureLog, Location
 from kernelbox._proto.kernelbox.v1 import service_pb2
 from kernelbox._rpc import PATIENCE, Rpc, from_error_message, from_rpc_error, pauses, unreachable
 
@@ -43,12 +44,8 @@ _BYTES_OF_A_FREE = 32
 _UNANSWERED_OPS = 8192
 # How many requests may be: the server remembers the ids of some thousand.
 _UNANSWERED_REQUESTS = 128
-# Of this many failed ops it is remembered where they were issued and what they should have made.
-_REMEMBERED = 4096
-# The most failures that one `sync` raises.
-_LISTED_FAILURES = 100
-
-Location = tuple[str, int]
+# While no call is open, how often to look for handles to free: `free` wakes senders only. Seconds.
+_LOOK_FOR_FREES = 0.5
 
 
 class _Request:
@@ -74,11 +71,10 @@ class OpStream:
         rpc: Rpc,
         session_id: str,
         limits: service_pb2.Limits,
-        outputs_of: Mapping[str, Sequence[str]],
+        failures: FailureLog,
     ) -> None:
-        # The names of each op's output fields.
-        self._outputs_of = outputs_of
         self._rpc = rpc
+        self._failures = failures
         self._session_id = session_id
         self._max_message_bytes = limits.max_message_bytes
         self._ops_a_request = max(
@@ -107,20 +103,14 @@ class OpStream:
         # The sender has more to send when an answer has come.
         self._sender_waits = False
         self._call: Any = None
-        self._thread: threading.Thread | None = None
         # Set: the session is gone for good, with this error.
         self._dead: errors.KernelboxError | None = None
         # Set: the server can't be reached, and nobody is trying until someone waits again.
         self._down: errors.KernelboxError | None = None
         self._closed = threading.Event()
 
-        # Failures that nobody has been told of yet, by the id of the op that failed first.
-        # The oldest of them; how many there were in all.
-        self._failures: dict[int, errors.KernelboxError] = {}
-        self._failure_count = 0
-        self._locations: dict[int, Location] = {}
-        # Why a handle that an op should have made may not exist, so that the server knows nothing.
-        self._lost: dict[int, errors.KernelboxError] = {}
+        self._thread = threading.Thread(target=self._receive, name="kernelbox-execute", daemon=True)
+        self._thread.start()
 
     def add(self, op: Any, handles: int, location: Location) -> None:
         """Issues an op, which has about that many handles. Waits while too many are unanswered.
@@ -186,52 +176,17 @@ class OpStream:
         """The error that ended the session, if one did."""
         return self._dead
 
-    def note_failed_op(self, op: Any, error: errors.KernelboxError, location: Location) -> None:
-        """Notes the failure of an op that did not go by this stream and that is being raised."""
-        with self._lock:
-            self._note_failed_op(op, error, location)
-        self.forget_failure(op.id)
-
-    def location_of(self, op_id: int) -> str:
-        """Returns the "file:line" that issued a failed op; empty when it isn't known."""
-        location = self._locations.get(op_id)
-        return f"{location[0]}:{location[1]}" if location else ""
-
-    def lost(self, handle: int) -> errors.KernelboxError | None:
-        """Returns the failure of the op that should have made a handle, if it is remembered."""
-        error = self._lost.get(handle)
-        return error.again() if error is not None else None
-
-    def take_failures(self) -> tuple[list[errors.KernelboxError], int]:
-        """Returns the failures that nobody has been told of, and forgets them.
-
-        The list has the oldest ones; the number counts all.
-        """
-        with self._lock:
-            # Copies: one that is raised holds its caller's variables by its traceback.
-            failures = [error.again() for error in self._failures.values()]
-            count = self._failure_count
-            self._failures.clear()
-            self._failure_count = 0
-        return failures, count
-
-    def forget_failure(self, op_id: int) -> None:
-        """Notes that somebody has been told of this op's failure."""
-        with self._lock:
-            if self._failures.pop(op_id, None) is not None:
-                self._failure_count -= 1
-
     def close(self) -> None:
         """Ends the stream. What has not been sent is dropped."""
         with self._lock:
             self._closed.set()
             self._wake.put(False)
-            call, thread = self._call, self._thread
+            call = self._call
             self._changed.notify_all()
         if call is not None:
             call.cancel()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
 
     # The caller of what follows holds the lock.
 
@@ -268,11 +223,8 @@ class OpStream:
         if self._sender_sleeps:
             self._sender_sleeps = False
             self._wake.put(True)
-        elif self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(
-                target=self._receive, name="kernelbox-execute", daemon=True
-            )
-            self._thread.start()
+        elif self._call is None:
+            self._changed.notify_all()
 
     def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
@@ -296,17 +248,6 @@ class OpStream:
         self._in_flight.clear()
         self._unanswered = 0
         self._changed.notify_all()
-
-    def _note_failed_op(self, op: Any, error: errors.KernelboxError, location: Location) -> None:
-        _remember(self._locations, op.id, location)
-        error.location = f"{location[0]}:{location[1]}"
-        self._failure_count += 1
-        if len(self._failures) < _LISTED_FAILURES:
-            self._failures[op.id] = error
-        kind = op.WhichOneof("kind")
-        for name in self._outputs_of.get(kind, ()):
-            if handle := getattr(getattr(op, kind), name):
-                _remember(self._lost, handle, error)
 
     # gRPC's sender thread runs what follows.
 
@@ -337,8 +278,9 @@ class OpStream:
     # The stream's own thread runs what follows.
 
     def _receive(self) -> None:
+        """Makes calls, one after the other, and takes their answers, until the stream is closed."""
         waits: Iterator[float] | None = None
-        while not self._closed.is_set():
+        while self._has_work():
             try:
                 for response in self._start_call():
                     waits = None
@@ -349,26 +291,39 @@ class OpStream:
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure)
             with self._lock:
+                self._call = None
                 self._wake.put(False)
                 self._sender_sleeps = self._sender_waits = False
-                if self._closed.is_set() or self._dead is not None:
-                    return
                 if isinstance(error, (errors.SessionNotFoundError, errors.ServerRestartedError)):
                     self._die(error)
-                    return
-                if not isinstance(error, errors.UnavailableError):
+                elif not isinstance(error, errors.UnavailableError):
                     self._fail_in_flight(error)
                     waits = None
                     continue
+                if self._closed.is_set() or self._dead is not None:
+                    return
                 waits = waits or pauses(PATIENCE)
                 pause = next(waits, None)
                 if pause is None:
-                    self._down = unreachable(error, self._rpc.target)
-                    self._changed.notify_all()
-                    while self._down is not None and not self._closed.is_set():
-                        self._changed.wait()
+                    self._give_up(unreachable(error, self._rpc.target))
                     waits, pause = None, 0.0
             self._closed.wait(pause)
+
+    def _has_work(self) -> bool:
+        """Waits until there is something to send; False: the stream has come to its end."""
+        with self._lock:
+            while not self._closed.is_set() and self._dead is None:
+                if self._pending or self._in_flight or self._frees:
+                    return True
+                self._changed.wait(_LOOK_FOR_FREES)
+            return False
+
+    def _give_up(self, error: errors.KernelboxError) -> None:
+        """Raises the error wherever someone waits; returns when someone wants to try again."""
+        self._down = error
+        self._changed.notify_all()
+        while self._down is not None and not self._closed.is_set():
+            self._changed.wait()
 
     def _start_call(self) -> Any:
         with self._lock:
@@ -405,7 +360,7 @@ class OpStream:
         }
         for op, location in zip(request.message.ops, request.locations, strict=True):
             if op.id in failed:
-                self._note_failed_op(op, from_error_message(failed[op.id]), location)
+                self._failures.note(op, from_error_message(failed[op.id]), location)
 
     def _fail_in_flight(self, error: errors.KernelboxError) -> None:
         """The stream ended with an error that says nothing of single ops: all of them failed."""
@@ -415,13 +370,6 @@ class OpStream:
             for op, location in zip(request.message.ops, request.locations, strict=True):
                 failure = error.again()
                 failure.op_id, failure.op = op.id, op.WhichOneof("kind") or ""
-                self._note_failed_op(op, failure, location)
+                self._failures.note(op, failure, location)
         self._in_flight.clear()
         self._changed.notify_all()
-
-
-def _remember(memory: dict[int, Any], key: int, value: Any) -> None:
-    """Adds an entry to a memory of bounded size; the oldest one goes."""
-    if len(memory) >= _REMEMBERED:
-        memory.pop(next(iter(memory)))
-    memory[key] = value

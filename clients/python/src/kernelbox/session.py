@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import sys
 import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 import numpy as np
 
 from kernelbox import _transfer, dtypes, errors
-from kernelbox._op_methods import PLANS, outputs_type
-from kernelbox._ops import Ops
-from kernelbox._plan import OpPlan, TensorField
-from kernelbox._proto.kernelbox.v1 import layers_pb2, service_pb2
+from kernelbox._failures import FailureLog, Location
+from kernelbox._issuer import OpIssuer
+from kernelbox._op_methods import PLANS
+from kernelbox._proto.kernelbox.v1 import service_pb2
 from kernelbox._rpc import Rpc, from_error_message, from_rpc_error
-from kernelbox._specs import Spec, SpecTable
-from kernelbox._stream import Location, OpStream
-from kernelbox.tape import NoGrad, Tape, make_backward_plans
+from kernelbox._specs import Spec
+from kernelbox._stream import OpStream
+from kernelbox.tape import NoGrad, Tape
 from kernelbox.tensor import Buffer, Tensor
 
 _log = logging.getLogger("kernelbox")
@@ -33,10 +30,7 @@ _log = logging.getLogger("kernelbox")
 API_VERSION = 0
 
 _OUTPUTS_OF = {name: [field.name for field in plan.outputs] for name, plan in PLANS.items()}
-_BACKWARD_PLANS = make_backward_plans(PLANS)
-_PACKAGE = __name__.rpartition(".")[0]
 _LONGEST_KEEPALIVE_PAUSE = 30.0
-_RNG_WORDS = (2,)
 
 
 def connect(
@@ -91,7 +85,7 @@ def server_info(target: str = "127.0.0.1:50051", *, timeout: float | None = 10.0
         rpc.close()
 
 
-class Session(Ops):
+class Session(OpIssuer):
     """A client's namespace on the server. Made by `connect`.
 
     Every op of the server is a method: `y = session.linear(x, weight, bias, activation="relu")`.
@@ -102,21 +96,16 @@ class Session(Ops):
     Safe to use from several threads, tapes excepted.
     """
 
-    _plans: Mapping[str, OpPlan] = MappingProxyType(PLANS)
-    _backward_plans = MappingProxyType(_BACKWARD_PLANS)
-
     def __init__(self, rpc: Rpc, answer: Any, *, timeout: float | None, blocking: bool) -> None:
+        super().__init__()
         self.id: str = answer.session_id
         self.epoch: str = answer.epoch
         self.limits = answer.limits
         self.timeout = timeout
         self.blocking = blocking
         self._rpc = rpc
-        self._stream = OpStream(rpc, self.id, answer.limits, _OUTPUTS_OF)
-        self._specs = SpecTable()
-        self._handles = itertools.count(1)
-        self._op_ids = itertools.count(1)
-        self._tape: Tape | None = None
+        self._failures = FailureLog(_OUTPUTS_OF)
+        self._stream = OpStream(rpc, self.id, answer.limits, self._failures)
         self._rng: Tensor | None = None
         self._rng_lock = threading.Lock()
         stop = threading.Event()
@@ -206,7 +195,7 @@ class Session(Ops):
         timeout = self.timeout if timeout is None else timeout
         self._stream.drain(timeout)
         self._call("Sync", service_pb2.SyncRequest(session_id=self.id), timeout)
-        failures, count = self._stream.take_failures()
+        failures, count = self._failures.take()
         if failures:
             raise failures[0] if count == 1 else errors.FailedOpsError(failures, count)
 
@@ -242,159 +231,27 @@ class Session(Ops):
         state = "closed" if self.closed else self._rpc.target
         return f"Session({self.id}, {state})"
 
-    # Ops. The methods that Ops has for them call _issue.
+    # Calls about single tensors and ops.
 
-    def _issue(
-        self,
-        plan: OpPlan,
-        tensors: Sequence[Any],
-        attributes: Sequence[Any],
-        outputs: Sequence[str] | None,
-    ) -> Any:
-        asked = plan.required_outputs if outputs is None else self._asked_outputs(plan, outputs)
-        made = self._issue_named(plan, tensors, attributes, asked)
-        if len(asked) == 1:
-            return made[asked[0]]
-        if not asked:
-            return None
-        return outputs_type(plan, asked)(*[made[name] for name in asked])  # type: ignore[arg-type]
-
-    def _asked_outputs(self, plan: OpPlan, outputs: Sequence[str]) -> tuple[str, ...]:
-        wanted = {outputs} if isinstance(outputs, str) else set(outputs)
-        known = plan.required_outputs + plan.optional_outputs
-        if unknown := wanted.difference(known):
-            raise ValueError(
-                f"{plan.name} has no output {sorted(unknown)[0]!r}, only {', '.join(known)}"
-            )
-        return tuple(field.name for field in plan.outputs if field.required or field.name in wanted)
-
-    def _issue_named(
-        self,
-        plan: OpPlan,
-        tensors: Sequence[Any],
-        attributes: Sequence[Any],
-        outputs: Sequence[str],
-    ) -> dict[str, Tensor]:
-        """Issues an op and returns its outputs by name: `outputs` and those always made."""
-        op = layers_pb2.Op()
-        op.id = next(self._op_ids)
-        message = getattr(op, plan.name)
-        message.SetInParent()
-        if len(outputs) < len(plan.required_outputs):
-            outputs = plan.required_outputs
-
-        # What decides the outputs' shapes.
-        key: list[Any] = [plan.name]
-        recorded = False
-        handles = len(plan.inputs) + len(plan.outputs)
-        in_outs: list[Buffer] = []
-        for field, value in zip(plan.inputs, tensors, strict=True):
-            if value is None:
-                if field.takes_session_rng:
-                    value = self.rng
-                elif field.required:
-                    raise errors.ZeroHandleError(
-                        f"{plan.name}: {field.name} must be a tensor, not None",
-                        code=grpc.StatusCode.INVALID_ARGUMENT,
-                        metadata={"field": field.name},
-                    )
-                else:
-                    key.append(None)
-                    continue
-            if field.repeated:
-                buffers = [self._buffer_of(plan, field, item) for item in value]
-                getattr(message, field.name).extend([buffer.handle for buffer in buffers])
-                handles += len(buffers)
-                key.extend([buffer.spec for buffer in buffers])
-                if field.is_in_out:
-                    in_outs.extend(buffers)
-                continue
-            buffer = self._buffer_of(plan, field, value)
-            setattr(message, field.name, buffer.handle)
-            key.append(buffer.spec)
-            if value._requires_grad:
-                recorded = True
-            if field.is_in_out:
-                in_outs.append(buffer)
-        for attribute, value in zip(plan.attributes, attributes, strict=True):
-            if value is attribute.default:
-                key.append(None)
-                continue
-            value = attribute.convert(value)
-            key.append(value)
-            try:
-                if attribute.repeated:
-                    getattr(message, attribute.name).extend(value)
-                else:
-                    setattr(message, attribute.name, value)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{plan.name}: {attribute.name}: {error}") from None
-
-        tape = self._tape
-        recorded = recorded and tape is not None
-        if recorded:
-            backward = self._backward_plans.get(plan.name)
-            if backward is not None and plan.optional_outputs:
-                needed = backward.reads.intersection(plan.optional_outputs)
-                outputs = [*outputs, *needed.difference(outputs)]
-        made: dict[str, Tensor] = {}
-        if outputs:
-            key.append(tuple(outputs))
-            specs = self._specs.outputs(tuple(key), len(outputs))
-            for name, spec in zip(outputs, specs, strict=True):
-                handle = next(self._handles)
-                setattr(message, name, handle)
-                made[name] = Tensor(Buffer(self, handle, spec))
-        location = _caller()
-        if tape is not None and in_outs:
-            tape.check_in_place(plan, tensors)
-        if self.blocking:
-            self._run(op, made, location)
-        else:
+    def _submit(
+        self, op: Any, handles: int, made: Mapping[str, Tensor], location: Location
+    ) -> None:
+        if not self.blocking:
             self._stream.add(op, handles, location)
-        if recorded and tape is not None:
-            tape.record(plan, tensors, attributes, made, location)
-        for buffer in in_outs:
-            buffer.version += 1
-        return made
-
-    def _buffer_of(self, plan: OpPlan, field: TensorField, value: Any) -> Buffer:
-        if type(value) is Tensor:
-            buffer = value._buffer
-            if buffer.session is self and not buffer.freed:
-                return buffer
-            what = "has been freed" if buffer.session is self else "belongs to another session"
-            raise errors.UnknownHandleError(
-                f"{plan.name}: the tensor given as {field.name} {what}",
-                code=grpc.StatusCode.NOT_FOUND,
-                metadata={"field": field.name, "handle": str(buffer.handle)},
-            )
-        raise TypeError(
-            f"{plan.name}: {field.name} must be a Tensor, not a {type(value).__name__}; "
-            "session.tensor uploads arrays"
-        )
-
-    def _run(self, op: Any, made: Mapping[str, Tensor], location: Location) -> None:
-        """Runs an op by a call of its own. Raises its failure."""
+            return
         self._stream.drain(self.timeout)
         request = service_pb2.RunRequest(session_id=self.id, request_id=uuid.uuid4().hex, op=op)
         try:
             answer = self._call("Run", request)
         except errors.KernelboxError as error:
-            error.op_id = error.op_id or op.id
-            error.op = error.op or op.WhichOneof("kind") or ""
-            if error.op_id == op.id:
-                self._stream.note_failed_op(op, error, location)
+            if error.op_id in (0, op.id):
+                error.op_id, error.op = op.id, op.WhichOneof("kind") or ""
+                self._failures.note(op, error.again(), location, told=True)
+            error.location = self._failures.location_of(error.op_id)
             raise
         for output in answer.result.outputs:
             if output.field in made:
                 _learn(made[output.field]._buffer.spec, output.spec)
-
-    def _full(self, shape: Sequence[int], dtype: dtypes.DTypeLike, value: float) -> Tensor:
-        result: Tensor = self.fill(shape=tuple(shape), dtype=dtype, value=value)
-        return result
-
-    # Reads.
 
     def _download(self, tensor: Tensor, timeout: float | None) -> np.ndarray[Any, Any]:
         self._check_readable(tensor)
@@ -437,10 +294,10 @@ class Session(Ops):
     def _told(self, error: errors.KernelboxError, tensor: Tensor) -> errors.KernelboxError:
         """Completes the error of a read; `sync` need not raise it again."""
         if isinstance(error, errors.UnknownHandleError) and not error.op_id:
-            error = self._stream.lost(tensor.handle) or error
+            error = self._failures.lost(tensor.handle) or error
         if error.op_id:
-            error.location = self._stream.location_of(error.op_id)
-            self._stream.forget_failure(error.op_id)
+            error.location = self._failures.location_of(error.op_id)
+            self._failures.told(error.op_id)
         return error
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
@@ -468,18 +325,6 @@ class Session(Ops):
 def _learn(spec: Spec, described: Any) -> None:
     spec.dtype = dtypes.from_wire(described.dtype)
     spec.shape = tuple(described.shape)
-
-
-def _caller() -> Location:
-    """Returns file and line of the innermost frame outside this package."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-def _is_ours(module: str) -> bool:
-    return module.startswith("kernelbox.")
 
 
 def _keep_alive(
