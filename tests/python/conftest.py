@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import time
 from pathlib import Path
 
 import hypothesis
 import kernelbox
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +98,21 @@ def session(server: kernelbox.Server):
     yield session
     session.close()
     wait_for_used_bytes(server.target, 0)
+
+
+@pytest.fixture
+def unharmed(session: kernelbox.Session, server: kernelbox.Server):
+    """After the test the session still computes, and holds no more bytes than before."""
+    before = used_bytes(server.target)
+    yield
+    session._rng = None
+    gc.collect()  # exceptions hold the test's variables
+    x = session.tensor([-1.0, 2.0])
+    np.testing.assert_array_equal(session.relu(x).numpy(), [0, 2])
+    del x
+    with contextlib.suppress(kernelbox.KernelboxError):  # what the test has provoked
+        session.sync()
+    wait_for_used_bytes(server.target, before)
 
 
 @pytest.fixture(scope="module")

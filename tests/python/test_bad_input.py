@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import kernelbox
@@ -16,26 +9,12 @@ import numpy as np
 import pytest
 import raw
 import xxhash
-from conftest import used_bytes, wait_for_used_bytes
 from kernelbox import errors
 from kernelbox._proto.kernelbox.v1 import layers_pb2, service_pb2
 
 UNUSED = 10**9  # no test creates so many handles
 
-
-@pytest.fixture(autouse=True)
-def still_usable(session, server):
-    """After each test the session computes, and holds no more bytes than before."""
-    before = used_bytes(server.target)
-    yield
-    session._rng = None
-    gc.collect()
-    x = session.tensor([-1.0, 2.0])
-    np.testing.assert_array_equal(session.relu(x).numpy(), [0, 2])
-    del x
-    with contextlib.suppress(errors.KernelboxError):  # what the test has provoked
-        session.sync()
-    wait_for_used_bytes(server.target, before)
+pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 def zeros(session, *shape):
@@ -231,87 +210,6 @@ class TestShapesAndDTypes:
     def test_unknown_dtype(self, session):
         with pytest.raises(errors.InvalidDTypeError):
             raw.upload(session, UNUSED, (1,), [b"1234"], 0, dtype=99)
-
-
-class TestTransfers:
-    DATA = np.arange(1000, dtype=np.float32).tobytes()
-    SUM = xxhash.xxh3_64_intdigest(DATA)
-
-    def send(self, session, chunks, checksum=SUM, size_bytes=4000, shape=(1000,)):
-        raw.upload(session, UNUSED, shape, chunks, checksum, size_bytes=size_bytes)
-
-    def test_short(self, session):
-        with pytest.raises(errors.SizeMismatchError) as error:
-            self.send(session, [self.DATA[:-4]])
-        assert metadata(error) == {"expected": "4000", "given": "3996"}
-
-    def test_ends_without_checksum(self, session):
-        with pytest.raises(errors.KernelboxError) as error:
-            self.send(session, [self.DATA], checksum=None)
-        assert isinstance(error.value, (errors.DataLossError, errors.InvalidArgumentError))
-
-    def test_long(self, session):
-        with pytest.raises(errors.SizeMismatchError) as error:
-            self.send(session, [self.DATA, b"1234"])
-        assert metadata(error)["expected"] == "4000"
-        assert "4004" in metadata(error)["given"]
-
-    def test_corrupt(self, session):
-        with pytest.raises(errors.ChecksumMismatchError) as error:
-            self.send(session, [self.DATA[:-1] + b"?"])
-        assert metadata(error)["expected"] != metadata(error)["given"]
-
-    def test_header_disagrees_with_shape(self, session):
-        with pytest.raises(errors.KernelboxError) as error:
-            self.send(session, [self.DATA], shape=(999,))
-        assert isinstance(error.value, (errors.SizeMismatchError, errors.InvalidRequestError))
-
-    def test_handle_of_a_failed_upload_is_unused(self, session):
-        with pytest.raises(errors.ChecksumMismatchError):
-            self.send(session, [self.DATA], checksum=self.SUM ^ 1)
-        self.send(session, [self.DATA])
-        np.testing.assert_array_equal(
-            raw.forge(session, UNUSED).numpy(), np.arange(1000, dtype=np.float32)
-        )
-        raw.call(session, "Free", service_pb2.FreeRequest(session_id=session.id, handles=[UNUSED]))
-
-    def test_chunk_before_header(self, session):
-        with pytest.raises(errors.InvalidRequestError):
-            raw.call(session, "Upload", iter([service_pb2.UploadRequest(chunk=b"1234")]))
-
-    def test_killed_client(self, server):
-        """A client that dies in the middle of an upload leaves nothing behind."""
-        program = textwrap.dedent(
-            """
-            import sys, time
-            import kernelbox
-            from kernelbox._proto.kernelbox.v1 import service_pb2
-            session = kernelbox.connect(sys.argv[1], ttl=1.0)
-            kept = session.tensor([1.0] * 1000)
-            spec = {"dtype": 1, "shape": [1 << 20]}
-            def messages():
-                header = service_pb2.UploadHeader(
-                    session_id=session.id, handle=77, spec=spec, size_bytes=4 << 20)
-                yield service_pb2.UploadRequest(header=header)
-                yield service_pb2.UploadRequest(chunk=bytes(1 << 20))
-                print("half", flush=True)
-                time.sleep(60)
-            session._rpc.open("Upload", messages())
-            """
-        )
-        before = used_bytes(server.target)
-        client = subprocess.Popen(
-            [sys.executable, "-c", program, server.target], stdout=subprocess.PIPE, text=True
-        )
-        assert client.stdout.readline() == "half\n"
-        for _ in range(500):
-            if used_bytes(server.target) >= before + (4 << 20):
-                break
-        else:
-            pytest.fail("the server does not hold the half upload")
-        os.kill(client.pid, signal.SIGKILL)
-        client.wait()
-        wait_for_used_bytes(server.target, before, seconds=20)
 
 
 class TestValues:

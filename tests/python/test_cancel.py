@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import queue
 
 import grpc
-import numpy as np
 import pytest
 import raw
 from conftest import used_bytes, wait_for_used_bytes
@@ -19,19 +17,7 @@ HANDLE = 10**9
 SIDE = 512
 MEGABYTE = 1 << 20
 
-
-@pytest.fixture
-def unharmed(session, server):
-    """The session still computes after the test, and holds what it held before."""
-    before = used_bytes(server.target)
-    yield
-    gc.collect()  # exceptions hold the test's variables
-    x = session.tensor([-1.0, 2.0])
-    np.testing.assert_array_equal(session.relu(x).numpy(), [0, 2])
-    del x
-    request = service_pb2.DescribeRequest(session_id=session.id)
-    session._rpc.open("Describe", request, 60)  # waits for what is queued
-    wait_for_used_bytes(server.target, before)
+pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 def code_of(call) -> grpc.StatusCode:
@@ -59,69 +45,70 @@ def free(session, handles):
         raw.call(session, "Free", request, 60)
 
 
-@pytest.mark.usefixtures("unharmed")
-class TestGivenUp:
-    @pytest.mark.parametrize("timeout", [None, 0.2])
-    def test_upload(self, session, server, timeout):
-        before = used_bytes(server.target)
-        parts: queue.SimpleQueue = queue.SimpleQueue()
-        spec = types_pb2.TensorSpec(dtype=types_pb2.D_TYPE_FLOAT32, shape=[MEGABYTE])
-        header = service_pb2.UploadHeader(
-            session_id=session.id, handle=HANDLE, spec=spec, size_bytes=4 * MEGABYTE
-        )
-        parts.put(service_pb2.UploadRequest(header=header))
-        parts.put(service_pb2.UploadRequest(chunk=bytes(MEGABYTE)))
-        call = session._rpc._methods["Upload"].future(iter(parts.get, None), timeout=timeout)
-        if timeout is None:
-            wait_for_used_bytes(server.target, before + 4 * MEGABYTE)
-            call.cancel()
-        else:
-            assert call.exception().code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        parts.put(None)
-        wait_for_used_bytes(server.target, before)
+@pytest.mark.parametrize("timeout", [None, 0.2])
+def test_upload(session, server, timeout):
+    before = used_bytes(server.target)
+    parts: queue.SimpleQueue = queue.SimpleQueue()
+    spec = types_pb2.TensorSpec(dtype=types_pb2.D_TYPE_FLOAT32, shape=[MEGABYTE])
+    header = service_pb2.UploadHeader(
+        session_id=session.id, handle=HANDLE, spec=spec, size_bytes=4 * MEGABYTE
+    )
+    parts.put(service_pb2.UploadRequest(header=header))
+    parts.put(service_pb2.UploadRequest(chunk=bytes(MEGABYTE)))
+    call = session._rpc._methods["Upload"].future(iter(parts.get, None), timeout=timeout)
+    if timeout is None:
+        wait_for_used_bytes(server.target, before + 4 * MEGABYTE)
+        call.cancel()
+    else:
+        assert call.exception().code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    parts.put(None)
+    wait_for_used_bytes(server.target, before)
 
-    @pytest.mark.parametrize("timeout", [None, 0.2])
-    def test_download(self, session, timeout):
-        x = session.fill(shape=(16 * MEGABYTE,), dtype="float32", value=1)
-        session.sync()
-        request = service_pb2.DownloadRequest(session_id=session.id, handle=x.handle)
-        call = session._rpc.open("Download", request, timeout)
-        assert next(call).header.size_bytes == 64 * MEGABYTE
-        if timeout is None:
-            call.cancel()
-            assert code_of(call) is grpc.StatusCode.CANCELLED
-        else:
-            # Not reading stops the sender; then time is up.
-            assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
-    def test_run(self, session):
-        x, (op,) = slow_ops(session, 1)
-        session._rpc.open("Run", service_pb2.RunRequest(session_id=session.id, op=op), timeout=60)
-        free(session, [HANDLE])
-        _, ops = slow_ops(session, 1)
-        request = service_pb2.RunRequest(session_id=session.id, op=ops[0])
-        with pytest.raises(grpc.RpcError) as error:
-            session._rpc.open("Run", request, timeout=0.0001)
-        assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        free(session, [HANDLE])
-        assert x.handle
+@pytest.mark.parametrize("timeout", [None, 0.2])
+def test_download(session, timeout):
+    x = session.fill(shape=(16 * MEGABYTE,), dtype="float32", value=1)
+    session.sync()
+    request = service_pb2.DownloadRequest(session_id=session.id, handle=x.handle)
+    call = session._rpc.open("Download", request, timeout)
+    assert next(call).header.size_bytes == 64 * MEGABYTE
+    if timeout is None:
+        call.cancel()
+        assert code_of(call) is grpc.StatusCode.CANCELLED
+    else:
+        # Not reading stops the sender; then time is up.
+        assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
-    @pytest.mark.parametrize("timeout", [None, 0.05])
-    def test_execute(self, session, timeout):
-        count = 200
-        x, ops = slow_ops(session, count)
-        requests = [service_pb2.ExecuteRequest(session_id=session.id, ops=[op]) for op in ops]
-        parts: queue.SimpleQueue = queue.SimpleQueue()
-        for request in requests:
-            parts.put(request)
-        call = session._rpc.open("Execute", iter(parts.get, None), timeout)
-        if timeout is None:
-            next(call)
-            call.cancel()
-            assert code_of(call) is grpc.StatusCode.CANCELLED
-        else:
-            assert code_of(call) is grpc.StatusCode.DEADLINE_EXCEEDED
-        parts.put(None)
-        # What had started ran to its end; the rest is as if it had never been sent.
-        free(session, [op.id for op in ops])
-        assert x.handle
+
+def test_run(session):
+    x, (op,) = slow_ops(session, 1)
+    session._rpc.open("Run", service_pb2.RunRequest(session_id=session.id, op=op), timeout=60)
+    free(session, [HANDLE])
+    _, ops = slow_ops(session, 1)
+    request = service_pb2.RunRequest(session_id=session.id, op=ops[0])
+    with pytest.raises(grpc.RpcError) as error:
+        session._rpc.open("Run", request, timeout=0.0001)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    free(session, [HANDLE])
+    assert x.handle
+
+
+@pytest.mark.parametrize("timeout", [None, 0.05])
+def test_execute(session, timeout):
+    count = 200
+    x, ops = slow_ops(session, count)
+    requests = [service_pb2.ExecuteRequest(session_id=session.id, ops=[op]) for op in ops]
+    parts: queue.SimpleQueue = queue.SimpleQueue()
+    for request in requests:
+        parts.put(request)
+    call = session._rpc.open("Execute", iter(parts.get, None), timeout)
+    if timeout is None:
+        next(call)
+        call.cancel()
+        assert code_of(call) is grpc.StatusCode.CANCELLED
+    else:
+        assert code_of(call) is grpc.StatusCode.DEADLINE_EXCEEDED
+    parts.put(None)
+    # What had started ran to its end; the rest is as if it had never been sent.
+    free(session, [op.id for op in ops])
+    assert x.handle
