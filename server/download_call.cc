@@ -1,7 +1,5 @@
 #include "server/download_call.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "kernelbox/v1/service.pb.h"
 #include "server/call.h"
+#include "server/checksum.h"
 #include "server/transfer.h"
 
 namespace kernelbox::server {
@@ -21,9 +20,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   static constexpr bool kWaitsForDevice = true;
 
-  explicit DownloadCall(size_t chunk_bytes) : chunk_bytes_(chunk_bytes), hash_(XXH3_createState()) {
-    XXH3_64bits_reset(hash_.get());
-  }
+  explicit DownloadCall(size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
   void Begin(std::shared_ptr<DownloadCall> self, SessionManager& sessions,
              const grpc::ByteBuffer& request_bytes) {
@@ -88,10 +85,6 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
  private:
-  struct FreeHash {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-
   void OnWriteDone(bool ok) override {
     if (!ok) return Reply(CallCancelled());
     if (left_ > 0) return SendChunk();
@@ -114,7 +107,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     absl::StatusOr<std::shared_ptr<const void>> chunk = copy_->Next(bytes);
     if (!chunk.ok()) return Reply(chunk.status());
     const void* data = chunk->get();
-    XXH3_64bits_update(hash_.get(), data, bytes);
+    checksum_.Add(data, bytes);
     left_ -= bytes;
     using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<TransferHold>>;
     message_ = BytesField(v1::DownloadResponse::kChunkFieldNumber, data, bytes,
@@ -125,7 +118,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void SendChecksum() {
     sent_checksum_ = true;
     v1::DownloadResponse part;
-    part.set_xxh3_64(XXH3_64bits_digest(hash_.get()));
+    part.set_xxh3_64(checksum_.Value());
     Send(part);
   }
 
@@ -152,7 +145,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Tensor tensor_;
   std::shared_ptr<TransferHold> hold_;
   std::unique_ptr<CopyToHost> copy_;
-  std::unique_ptr<XXH3_state_t, FreeHash> hash_;
+  Checksum checksum_;
   size_t left_ = 0;
   bool sent_checksum_ = false;
   grpc::ByteBuffer message_;

@@ -297,6 +297,8 @@ void Executor::EndSession(Session& session) {
   session.state_->tensors.Clear();
   if (session.state_->transfers > 0) return;  // TransferEnds comes back here
   const Stream stream = session.state_->stream;
+  // Idle already, unless work was broken off.
+  if (absl::Status status = backend_.Synchronize(stream); !status.ok()) Fail(status);
   session.state_.reset();
   backend_.DestroyStream(stream);
 }

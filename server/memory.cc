@@ -37,9 +37,11 @@ absl::StatusOr<std::shared_ptr<Memory>> Arena::Allocate(size_t bytes) {
   if (bytes == 0) return std::shared_ptr<Memory>();
   absl::StatusOr<std::shared_ptr<Memory>> memory = TryAllocate(bytes);
   if (memory.ok()) return memory;
-  device_.Trim();
-  memory = TryAllocate(bytes);
-  if (memory.ok()) return memory;
+  if (bytes <= device_.limit()) {
+    device_.Trim();
+    memory = TryAllocate(bytes);
+    if (memory.ok()) return memory;
+  }
   const size_t reserved = device_.reserved();
   const size_t free_bytes = device_.limit() > reserved ? device_.limit() - reserved : 0;
   return MakeError(

@@ -1,7 +1,5 @@
 #include "server/upload_call.h"
 
-#include <xxhash.h>
-
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -12,6 +10,7 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "kernelbox/v1/service.pb.h"
 #include "server/call.h"
+#include "server/checksum.h"
 #include "server/transfer.h"
 #include "spdlog/spdlog.h"
 
@@ -63,9 +62,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   static constexpr bool kWaitsForDevice = true;
 
   UploadCall(SessionManager& sessions, grpc::ByteBuffer& response)
-      : sessions_(sessions), response_(response), hash_(XXH3_createState()) {
-    XXH3_64bits_reset(hash_.get());
-  }
+      : sessions_(sessions), response_(response) {}
 
   void Begin(std::shared_ptr<UploadCall> self) {
     self_ = std::move(self);
@@ -101,10 +98,6 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void Drop(const absl::Status& why) { GiveBack(why); }
 
  private:
-  struct FreeHash {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-
   void OnReadDone(bool ok) override {
     if (!ok) {
       End();
@@ -187,7 +180,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // A chunk or the checksum.
   absl::Status ReadPart() {
-    if (checksum_.has_value()) {
+    if (declared_.has_value()) {
       return FieldError(v1::ERROR_REASON_INVALID_REQUEST, "part", "nothing after the checksum",
                         "another message");
     }
@@ -205,7 +198,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       case v1::UploadRequest::kChunk:
         return Append(part.chunk().data(), part.chunk().size());
       case v1::UploadRequest::kXxh364:
-        checksum_ = part.xxh3_64();
+        declared_ = part.xxh3_64();
         return absl::OkStatus();
       default:
         return FieldError(v1::ERROR_REASON_INVALID_REQUEST, "part",
@@ -219,7 +212,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
     received_ += bytes;
     if (bytes == 0) return absl::OkStatus();
-    XXH3_64bits_update(hash_.get(), data, bytes);
+    checksum_.Add(data, bytes);
     return copy_->Append(data, bytes);
   }
 
@@ -245,13 +238,13 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Verify() {
     if (cancelled()) return CallCancelled();
     if (received_ != total_) return SizeMismatch(absl::StrCat(received_));
-    if (!checksum_.has_value()) {
+    if (!declared_.has_value()) {
       return MakeError(v1::ERROR_REASON_INVALID_REQUEST, "the checksum is missing",
                        {{"field", "xxh3_64"}});
     }
-    const uint64_t computed = XXH3_64bits_digest(hash_.get());
-    if (computed != *checksum_) {
-      const std::string expected = absl::StrCat(absl::Hex(*checksum_, absl::kZeroPad16));
+    const uint64_t computed = checksum_.Value();
+    if (computed != *declared_) {
+      const std::string expected = absl::StrCat(absl::Hex(*declared_, absl::kZeroPad16));
       const std::string given = absl::StrCat(absl::Hex(computed, absl::kZeroPad16));
       return MakeError(v1::ERROR_REASON_CHECKSUM_MISMATCH,
                        absl::StrCat("the checksum sent is ", expected, ", the bytes have ", given),
@@ -316,10 +309,10 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::shared_ptr<StoredTensor> stored_;  // the executor's
   std::unique_ptr<TransferHold> hold_;
   std::unique_ptr<CopyToDevice> copy_;
-  std::unique_ptr<XXH3_state_t, FreeHash> hash_;
+  Checksum checksum_;
   uint64_t total_ = 0;
   uint64_t received_ = 0;
-  std::optional<uint64_t> checksum_;
+  std::optional<uint64_t> declared_;
   std::shared_ptr<UploadCall> self_;
 };
 
