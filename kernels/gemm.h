@@ -30,6 +30,7 @@ struct Gemm {
     bool bias = false;
     bool activation = false;
     bool bias_first = false;  // the bias was laid down before and the product added to it
+    bool wide = false;  // the product went through float32, the bias was added before rounding
   };
   // Where the result is as long as the activation is not done.
   void* Linear() const { return pre_activation != nullptr ? pre_activation : c; }

@@ -36,6 +36,7 @@ for preset in "$@"; do
   suite "C++ tests, $preset" cxx_tests "$preset"
 done
 suite "Python tests, $first" python_tests
+suite "docs/add-a-layer.md carried out" .venv/bin/python tools/try_walkthrough.py
 suite "linters" tools/lint.sh "$first"
 
 printf '\n'

@@ -101,6 +101,7 @@ Status Infer(LinearBackward& a) {
 struct Scratch {
   void* weight = nullptr;  // weight in the dtype of x
   void* bias = nullptr;    // bias in the dtype of x and aligned
+  float* wide = nullptr;   // the product before the bias, where cuBLASLt would round it first
   void* d_pre = nullptr;
   void* sums = nullptr;  // for d_bias
   void* gemm = nullptr;
@@ -109,6 +110,7 @@ struct Scratch {
   Scratch(const Linear& a, const Device& device, void* base) : Scratch(base) {
     TakeWeight(a.x, a.weight);
     bias = arena_.Take(static_cast<size_t>(a.weight.shape[0]) * SizeOf(a.x.dtype));
+    if (RoundsBeforeBias(a, device)) wide = arena_.Take<float>(a.y.NumElements());
     Finish(a.x, device);
   }
   Scratch(const LinearBackward& a, const Device& device, void* base) : Scratch(base) {
@@ -121,6 +123,13 @@ struct Scratch {
 
  private:
   explicit Scratch(void* base) : arena_(base) {}
+
+  // For 16-bit rows that are not whole 16-byte vectors, cuBLASLt has kernels that round the product
+  // and then add the bias: seen on an H200, in bfloat16.
+  static bool RoundsBeforeBias(const Linear& a, const Device& device) {
+    return device.multiprocessors > 0 && a.bias && SizeOf(a.x.dtype) == 2 &&
+           (a.weight.shape[0] % 8 != 0 || a.weight.shape[1] % 8 != 0);
+  }
 
   void TakeWeight(const Tensor& x, const Tensor& w) {
     if (w.dtype == x.dtype) return;
@@ -169,6 +178,40 @@ struct AddBias {
   }
 };
 
+// The same of a product that has not been rounded yet.
+template <class T>
+struct AddBiasToWide {
+  const T* bias;
+  int64_t columns;
+
+  KB_HOST_DEVICE T operator()(int64_t i, float c) const {
+    return T(c + static_cast<float>(bias[i % columns]));
+  }
+};
+
+// gemm by way of a float32 product.
+template <class Engine>
+Status MultiplyWide(Engine engine, const Gemm& gemm, float* wide, void* workspace,
+                    Gemm::Done* done) {
+  Gemm product = gemm;
+  product.out = DType::kFloat32;
+  product.c = wide;
+  product.bias = nullptr;
+  product.activation = Activation::kNone;
+  product.pre_activation = nullptr;
+  KB_RETURN_IF_ERROR(engine.Multiply(product, workspace, done));
+  done->bias = true;
+  return Engine::Dispatch(gemm.out, [&]<class T>(TypeTag<T>) {
+    if constexpr (sizeof(T) == 2) {
+      return engine.MapIndexed(gemm.m * gemm.n,
+                               AddBiasToWide<T>{static_cast<const T*>(gemm.bias), gemm.n},
+                               static_cast<T*>(gemm.Linear()), static_cast<const float*>(wide));
+    } else {
+      return Status::Ok();  // wide is asked for of 16-bit types only
+    }
+  });
+}
+
 // What of bias and activation the product has left undone.
 template <class Engine>
 Status Finish(Engine engine, const Gemm& gemm, const Gemm::Done& done) {
@@ -208,7 +251,12 @@ Status Run(Engine engine, const Linear& a, Gemm::Done* done) {
     const bool copy = reinterpret_cast<uintptr_t>(a.bias.data) % 16 != 0;
     KB_RETURN_IF_ERROR(InDType(engine, a.bias, dtype, scratch.bias, &gemm.bias, copy));
   }
-  KB_RETURN_IF_ERROR(engine.Multiply(gemm, scratch.gemm, done));
+  if (scratch.wide != nullptr) {
+    KB_RETURN_IF_ERROR(MultiplyWide(engine, gemm, scratch.wide, scratch.gemm, done));
+    done->wide = true;
+  } else {
+    KB_RETURN_IF_ERROR(engine.Multiply(gemm, scratch.gemm, done));
+  }
   return Finish(engine, gemm, *done);
 }
 
