@@ -27,9 +27,9 @@ def code_of(call) -> grpc.StatusCode:
     return error.value.code()
 
 
-def slow_ops(session, count):
+def slow_ops(session, count, side=SIDE):
     """Returns ops that take some time, each of which reads the one before it."""
-    x = session.fill(shape=(SIDE, SIDE), dtype="float32", value=0)
+    x = session.fill(shape=(side, side), dtype="float32", value=0)
     session.sync()
     handles = [x.handle, *range(HANDLE, HANDLE + count)]
     return x, [
@@ -80,16 +80,21 @@ def test_download(session, timeout):
         assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_run(session):
-    x, (op,) = slow_ops(session, 1)
-    session._rpc.open("Run", service_pb2.RunRequest(session_id=session.id, op=op), timeout=60)
-    free(session, [HANDLE])
-    _, ops = slow_ops(session, 1)
-    request = service_pb2.RunRequest(session_id=session.id, op=ops[0])
+def test_run(session, backend):
+    """A Run that still waits for its turn when its time is up never runs."""
+    count = 50
+    x, ops = slow_ops(session, count + 1, side=SIDE if backend == "cpu" else 8 * SIDE)
+    ahead = [
+        service_pb2.ExecuteRequest(session_id=session.id, ops=part) for part in (ops[:1], ops[1:-1])
+    ]
+    call = session._rpc.open("Execute", iter(ahead), timeout=60)
+    next(call)  # one op is done, the others are in the queue
+    request = service_pb2.RunRequest(session_id=session.id, op=ops[-1])
     with pytest.raises(grpc.RpcError) as error:
-        session._rpc.open("Run", request, timeout=0.0001)
+        session._rpc.open("Run", request, timeout=0.01)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    free(session, [HANDLE])
+    assert next(call).completed_ops == count - 1
+    free(session, range(HANDLE, HANDLE + count + 1))
     assert x.handle
 
 
