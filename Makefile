@@ -52,6 +52,11 @@ asan tsan: setup ## Build with sanitizers and run the unit tests
 	@tools/build.sh $@
 	@ctest --preset $@
 
+.PHONY: bench-rpc
+bench-rpc: build ## Measure ops a second and transfer rates over gRPC, from C++ and Python
+	@.venv/bin/python tests/bench/bench_rpc.py --server build/$(PRESET)/bin/kernelboxd \
+		--cpp build/$(PRESET)/bin/bench_rpc
+
 .PHONY: device-bundle
 device-bundle: cuda ## Pack server, tests and their libraries into .bundle for another machine
 	@tools/device_bundle.sh
