@@ -54,8 +54,8 @@ Status CheckDTypeIn(const char* field, const Tensor& tensor,
   char text[Status::kTextBytes] = "";
   size_t used = 0;
   for (DType dtype : expected) {
-    used += static_cast<size_t>(snprintf(text + used, sizeof text - used, "%s%s",
-                                         used == 0 ? "" : " or ", NameOf(dtype)));
+    used += static_cast<size_t>(
+        snprintf(text + used, sizeof text - used, "%s%s", used == 0 ? "" : " or ", NameOf(dtype)));
     if (used >= sizeof text) break;
   }
   return Status::Error(Reason::kInvalidDType, field, text, NameOf(tensor.dtype));

@@ -107,8 +107,8 @@ class SessionCall {
   ~SessionCall() {
     if (session_ != nullptr) session_->EndCall();
   }
-  SessionCall(SessionCall&& other) = default;
-  SessionCall& operator=(SessionCall&& other) {
+  SessionCall(SessionCall&& other) noexcept = default;
+  SessionCall& operator=(SessionCall&& other) noexcept {
     std::swap(session_, other.session_);
     return *this;
   }

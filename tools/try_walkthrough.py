@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Carries out docs/add-a-layer.md on a scratch copy of the tree: applies its code blocks, builds the
-server and runs the new layer's tests. Fails if they fail, so the page can't grow stale.
+"""Carries out docs/add-a-layer.md on a scratch copy of the tree.
+
+Applies its code blocks, builds the server and runs the new layer's tests. Fails if they fail, so the
+page can't grow stale.
 
     tools/try_walkthrough.py            build for the cpu
     tools/try_walkthrough.py --compile  only compile the layer, with nvcc too where it is found
@@ -19,7 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SCRATCH = ROOT / "build" / "walkthrough"
 PAGE = ROOT / "docs" / "add-a-layer.md"
-BLOCK = re.compile(r"<!-- (append to|insert into the oneof of) (\S+) -->\n```\w*\n(.*?)```\n", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (append to|insert into the oneof of) (\S+) -->\n```\w*\n(.*?)```\n", re.DOTALL
+)
 # The last line of the oneof, by what stands before it.
 ONEOF_END = re.compile(r"(oneof kind \{.*?)(\n  \}\n)", re.DOTALL)
 
@@ -28,7 +32,9 @@ def run(*command: str, **options: object) -> None:
     """Runs a command in the scratch copy; ends the program if it fails."""
     print("+", " ".join(command), flush=True)
     if subprocess.run(command, cwd=SCRATCH, check=False, **options).returncode != 0:  # type: ignore[call-overload]
-        sys.exit(f"try_walkthrough.py: error: {command[0]} failed (above): docs/add-a-layer.md is wrong")
+        sys.exit(
+            f"try_walkthrough.py: error: {command[0]} failed (above): docs/add-a-layer.md is wrong"
+        )
 
 
 def copy_tree() -> None:
@@ -57,7 +63,9 @@ def apply_page() -> list[str]:
         if kind == "append to":
             text += code
         else:
-            text, count = ONEOF_END.subn(lambda m, code=code: f"{m[1]}\n{code.rstrip()}{m[2]}", text, 1)
+            text, count = ONEOF_END.subn(
+                lambda m, code=code: f"{m[1]}\n{code.rstrip()}{m[2]}", text, 1
+            )
             if count != 1:
                 sys.exit(f"try_walkthrough.py: error: {name} has no oneof kind")
         touched[name] = text
@@ -69,8 +77,12 @@ def apply_page() -> list[str]:
 
 def main() -> None:
     """Runs the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compile", action="store_true", help="compile the layer, build and run nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the layer, build and run nothing"
+    )
     options = parser.parse_args()
     # New files of an earlier version of the page must not stay.
     for folder in ("kernels", "tests", "proto"):
@@ -82,19 +94,42 @@ def main() -> None:
         sys.exit("try_walkthrough.py: error: adding a layer takes three files")
     layer = next(name for name in touched if name.endswith(".cu"))
     common = ["-std=c++20", "-O1", "-I."]
-    run("g++", *common, "-Wall", "-Wextra", "-Werror", "-fopenmp", "-x", "c++", "-c", layer, "-o", "/dev/null")
-    nvcc = subprocess.run([ROOT / "tools/cuda_toolkit.sh", "--find"], capture_output=True, text=True, check=False)
+    run(
+        "g++",
+        *common,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fopenmp",
+        "-x",
+        "c++",
+        "-c",
+        layer,
+        "-o",
+        "/dev/null",
+    )
+    nvcc = subprocess.run(
+        [ROOT / "tools/cuda_toolkit.sh", "--find"], capture_output=True, text=True, check=False
+    )
     if nvcc.returncode == 0:
-        flags = ["-gencode=arch=compute_90a,code=sm_90a", "--extended-lambda", "--expt-relaxed-constexpr"]
+        flags = [
+            "-gencode=arch=compute_90a,code=sm_90a",
+            "--extended-lambda",
+            "--expt-relaxed-constexpr",
+        ]
         run(nvcc.stdout.strip(), *common, *flags, "-c", layer, "-o", "build-layer.o")
     if options.compile:
         return
     googleapis = next((ROOT / ".venv").glob("lib/python3*/site-packages/google/rpc")).parents[1]
     if not (SCRATCH / "build/cpu/build.ninja").exists():
         run(
-            "cmake", "--preset", "cpu", "-DKERNELBOX_TESTS=OFF", f"-DKERNELBOX_GOOGLEAPIS_DIR={googleapis}",
+            "cmake",
+            "--preset",
+            "cpu",
+            "-DKERNELBOX_TESTS=OFF",
+            f"-DKERNELBOX_GOOGLEAPIS_DIR={googleapis}",
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     run("cmake", "--build", "build/cpu", "--target", "kernelboxd")
     python = str(ROOT / ".venv/bin/python")
     source = SCRATCH / "clients/python/src"
@@ -104,9 +139,19 @@ def main() -> None:
     run("tools/gen_proto.sh", env=environment)
     server = str(SCRATCH / "build/cpu/bin/kernelboxd")
     run(
-        python, "-m", "pytest", "tests/python/test_layers.py", "-q", "-k", "my_rms_norm or reference",
-        "--backend", "cpu", "--server", server, env=environment,
-    )  # fmt: skip
+        python,
+        "-m",
+        "pytest",
+        "tests/python/test_layers.py",
+        "-q",
+        "-k",
+        "my_rms_norm or reference",
+        "--backend",
+        "cpu",
+        "--server",
+        server,
+        env=environment,
+    )
 
 
 if __name__ == "__main__":

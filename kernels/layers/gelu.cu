@@ -36,8 +36,8 @@ struct GELUBackward : Pointwise {
 
 template <class A>
 Status InferGelu(A& a) {
-  KB_RETURN_IF_ERROR(CheckEnum("approximate", a.approximate, GeluApproximate::kNone,
-                               GeluApproximate::kTanh));
+  KB_RETURN_IF_ERROR(
+      CheckEnum("approximate", a.approximate, GeluApproximate::kNone, GeluApproximate::kTanh));
   return InferPointwise(a);
 }
 

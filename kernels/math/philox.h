@@ -39,8 +39,9 @@ struct Rng {
 
   KB_HOST_DEVICE PhiloxBlock Block(int64_t i) const {
     const uint64_t counter = offset + static_cast<uint64_t>(i);
-    return Philox4x32({{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}},
-                      static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+    return Philox4x32(
+        {{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}},
+        static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   }
 };
 

@@ -119,7 +119,8 @@ class Session {
       for (int i = 0; batch > 0 && i < ops_per_batch; ++i) {
         request.add_free_handles(next - static_cast<uint64_t>(ops_per_batch - i));
       }
-      for (int i = 0; batch < batches && i < ops_per_batch; ++i) SetReLU(next++, *request.add_ops());
+      for (int i = 0; batch < batches && i < ops_per_batch; ++i)
+        SetReLU(next++, *request.add_ops());
       Check(stream->Write(request), "Execute");
     }
     stream->WritesDone();
@@ -274,9 +275,10 @@ void Print(const Figures& figures) {
   row("bare stream up, GB/s", figures.bare_upload, "%12.2f");
   row("download, GB/s", figures.download, "%12.2f");
   row("bare stream down, GB/s", figures.bare_download, "%12.2f");
-  printf("{\"unary_us\": %.1f, \"execute_ops_per_s_cpp\": %.0f, \"upload_ratio\": %.3f, "
-         "\"download_ratio\": %.3f}\n",
-         Median(figures.unary_us), Median(figures.ops_per_s), upload_ratio, download_ratio);
+  printf(
+      "{\"unary_us\": %.1f, \"execute_ops_per_s_cpp\": %.0f, \"upload_ratio\": %.3f, "
+      "\"download_ratio\": %.3f}\n",
+      Median(figures.unary_us), Median(figures.ops_per_s), upload_ratio, download_ratio);
 }
 
 }  // namespace
