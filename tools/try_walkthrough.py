@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Carries out docs/add-a-layer.md on a scratch copy of the tree.
 
-Applies its code blocks, builds the server and runs the new layer's tests. Fails if they fail, so the
-page can't grow stale.
+Applies its code blocks, builds the server and runs the new layer's tests. Fails if they fail, so
+the page can't grow stale.
 
     tools/try_walkthrough.py            build for the cpu
     tools/try_walkthrough.py --compile  only compile the layer, with nvcc too where it is found
