@@ -95,7 +95,7 @@ void RunKernel(const Layer& layer, const std::shared_ptr<Arguments>& arguments,
   if (status.reason == Reason::kValueOutOfRange && launched.data_error != nullptr) {
     if (launched.data_error->found == 0) {
       launched.data_error->index = 0;
-      launched.data_error->value = std::atoll(status.given);
+      launched.data_error->value = std::strtoll(status.given, nullptr, 10);
       launched.data_error->found = 1;
     }
   } else if (!status.ok()) {
