@@ -205,9 +205,9 @@ auto DispatchFloating(DType dtype, Function&& function) {
   }
 }
 
-// The same without double, for kernels on cuda.
+// The same without double, for kernels on cuda; constexpr, so that they may call it.
 template <class Function>
-auto DispatchFloating32(DType dtype, Function&& function) {
+constexpr auto DispatchFloating32(DType dtype, Function&& function) {
   switch (dtype) {
     case DType::kFloat16:
       return function(TypeTag<Float16>{});

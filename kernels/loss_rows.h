@@ -15,6 +15,34 @@ struct LossRow {
   S log_sum_exp;
 };
 
+// A row's sums over its classes.
+template <class S>
+struct RowSums {
+  math::LogSumExp<S> state;
+  double weights = 0;     // of w_c; with label smoothing only
+  double weighted_x = 0;  // of w_c x_c; likewise
+
+  // Takes in the first `valid` of N logits x, those of classes c, c + 1, ... of a LossInput.
+  template <class Input, int N>
+  KB_HOST_DEVICE void Add(const Input& in, int64_t c, int64_t valid, S (&x)[N]) {
+    for (int k = 0; k < N; ++k) {
+      if (k >= valid) {
+        x[k] = -std::numeric_limits<S>::infinity();
+      } else if (in.smoothing != 0) {
+        const double weight = static_cast<double>(in.Weight(c + k));
+        weights += weight;
+        weighted_x += weight * static_cast<double>(x[k]);
+      }
+    }
+    state.Add(x);
+  }
+  KB_HOST_DEVICE void Merge(const RowSums& other) {
+    state.Merge(other.state);
+    weights += other.weights;
+    weighted_x += other.weighted_x;
+  }
+};
+
 // Logits of type T with their targets and class weights.
 template <class T>
 struct LossInput {
@@ -36,15 +64,14 @@ struct LossInput {
   KB_HOST_DEVICE S Weight(int64_t c) const { return weight == nullptr ? S(1) : weight[c]; }
 
   // The row's results, given the sums over its classes. A target out of range reads nothing.
-  KB_HOST_DEVICE LossRow<S> Finish(int64_t row, const math::LogSumExp<S>& state, double weights,
-                                   double weighted_x) const {
-    const S log_sum_exp = state.Value();
+  KB_HOST_DEVICE LossRow<S> Finish(int64_t row, const RowSums<S>& sums) const {
+    const S log_sum_exp = sums.state.Value();
     const int64_t target = targets.Class(row);
     if (target < 0) return {S(0), S(0), log_sum_exp};
     const S target_x = static_cast<S>(x[rows.Start(row) + target * rows.inner]);
     const S target_weight = Weight(target);
     return {math::CrossEntropy(log_sum_exp, target_x, target_weight, smoothing, rows.classes,
-                               weights, weighted_x),
+                               sums.weights, sums.weighted_x),
             target_weight, log_sum_exp};
   }
 };

@@ -5,6 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/layer.h"
+#include "kernels/math/convert.h"
 
 namespace kernelbox {
 
@@ -60,14 +61,29 @@ inline double ReadLr(const Tensor& lr) {
   return lr.dtype == DType::kFloat64 ? *lr.Data<double>() : static_cast<double>(*lr.Data<float>());
 }
 
-// Calls update(i, TypeTag<P>, TypeTag<G>) for each parameter i, P its type and G its gradient's.
-template <class Update>
-void ForEachParam(const TensorList& params, const TensorList& grads, Update&& update) {
-  for (int64_t i = 0; i < params.count; ++i) {
-    DispatchFloating(params[i].dtype, [&]<class P>(TypeTag<P> p) {
-      DispatchFloating(grads[i].dtype, [&]<class G>(TypeTag<G> g) { update(i, p, g); });
+// One step over all parameters. make_update(i, rule, TypeTag<P>) gives, for parameter i of type P,
+// the function update(k, p, g) that moves its element k, given as the accumulator p and gradient g.
+template <template <class> class Rule, class A, class MakeUpdate>
+Status RunStep(const A& a, MakeUpdate&& make_update) {
+  int64_t& step = *a.step.template Data<int64_t>();
+  const double lr = ReadLr(a.lr);
+  for (int64_t i = 0; i < a.params.count; ++i) {
+    DispatchFloating(a.params[i].dtype, [&]<class P>(TypeTag<P> type) {
+      using S = Accumulator<P>;
+      const auto update = make_update(i, Rule<S>(a.Options(), lr, step), type);
+      P* param = a.params[i].template Data<P>();
+      DispatchFloating(a.grads[i].dtype, [&]<class G>(TypeTag<G>) {
+        const G* grad = a.grads[i].template Data<G>();
+        ParallelFor(a.params[i].NumElements(), [&](int64_t k) {
+          S p = static_cast<S>(param[k]);
+          update(k, p, math::Convert<S>(grad[k]));
+          param[k] = P(p);
+        });
+      });
     });
   }
+  ++step;
+  return Status::Ok();
 }
 
 }  // namespace cpu

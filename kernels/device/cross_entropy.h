@@ -14,24 +14,6 @@ namespace kernelbox::device {
 inline constexpr int64_t kWideRow = 2048;
 inline constexpr int kRowThreads = 512;
 
-// A row's sums over its classes.
-template <class S>
-struct RowSums {
-  math::LogSumExp<S> state;
-  double weights = 0;     // of w_c; with label smoothing only
-  double weighted_x = 0;  // of w_c x_c; likewise
-
-  __device__ void Weigh(double weight, double x) {
-    weights += weight;
-    weighted_x += weight * x;
-  }
-  __device__ void Merge(const RowSums& other) {
-    state.Merge(other.state);
-    weights += other.weights;
-    weighted_x += other.weighted_x;
-  }
-};
-
 // Where a row's results go.
 template <class S>
 struct LossOutput {
@@ -42,7 +24,7 @@ struct LossOutput {
 
   template <class T>
   __device__ void Store(const LossInput<T>& in, int64_t row, const RowSums<S>& sums) const {
-    const LossRow<S> result = in.Finish(row, sums.state, sums.weights, sums.weighted_x);
+    const LossRow<S> result = in.Finish(row, sums);
     loss[row] = result.loss;
     weight[row] = result.weight;
     if (log_sum_exp != nullptr) log_sum_exp[row] = result.log_sum_exp;
@@ -69,12 +51,8 @@ __global__ void __launch_bounds__(kRowThreads)
         const auto pack = LoadPack<kN>(x + c, valid, aligned);
         S values[kN];
 #pragma unroll
-        for (int k = 0; k < kN; ++k) {
-          values[k] =
-              k < valid ? static_cast<S>(pack.items[k]) : -std::numeric_limits<S>::infinity();
-          if (in.smoothing != 0 && k < valid) sums.Weigh(in.Weight(c + k), values[k]);
-        }
-        sums.state.Add(values);
+        for (int k = 0; k < kN; ++k) values[k] = static_cast<S>(pack.items[k]);
+        sums.Add(in, c, valid, values);
       });
     }
     sums = Group<kThreads>::Reduce(sums, [](RowSums<S> a, const RowSums<S>& b) {
@@ -96,15 +74,13 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     const T* x = in.x + in.rows.Start(row);
     RowSums<S> sums;
     for (int64_t c = 0; c < in.rows.classes; c += kN) {
+      const int64_t valid = min(static_cast<int64_t>(kN), in.rows.classes - c);
       S values[kN];
 #pragma unroll
       for (int k = 0; k < kN; ++k) {
-        const bool inside = c + k < in.rows.classes;
-        values[k] = inside ? static_cast<S>(x[(c + k) * in.rows.inner])
-                           : -std::numeric_limits<S>::infinity();
-        if (in.smoothing != 0 && inside) sums.Weigh(in.Weight(c + k), values[k]);
+        values[k] = k < valid ? static_cast<S>(x[(c + k) * in.rows.inner]) : S(0);
       }
-      sums.state.Add(values);
+      sums.Add(in, c, valid, values);
     }
     out.Store(in, row, sums);
   }

@@ -42,37 +42,28 @@ struct ListTable {
   }
 };
 
-template <class Function>
-__device__ void DispatchStored(uint8_t dtype, Function&& function) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::kFloat16:
-      return function(TypeTag<Float16>{});
-    case DType::kBFloat16:
-      return function(TypeTag<BFloat16>{});
-    default:
-      return function(TypeTag<float>{});
-  }
-}
-
-// `op` has
-//   const DataError* guard, float* lr, int64_t* step
-//   using Rule; Rule MakeRule(double lr, int64_t steps_done), made once a block
-//   template <class P, class G> void Apply(rule, data, i, left, aligned): kListPack elements from i
-template <int kLists, class Op>
+// An optimizer's Update has
+//   using Options; using Rule; Rule(options, lr, steps_done), made once a block
+//   template <class P, class G> static void Apply(rule, data, i, left, aligned): moves kListPack
+//   elements from i, of which `left` exist, of the tensors at data[0], data[1], ...
+template <class Update, int kLists>
 static __global__ void __launch_bounds__(kListThreads)
-    ListKernel(const __grid_constant__ ListTable<kLists> table, Op op) {
-  if (op.guard != nullptr && op.guard->found != 0) return;
-  __shared__ alignas(16) unsigned char rule_bytes[sizeof(typename Op::Rule)];
-  auto* rule = reinterpret_cast<typename Op::Rule*>(rule_bytes);
-  if (threadIdx.x == 0) *rule = op.MakeRule(static_cast<double>(*op.lr), *op.step);
+    ListKernel(const __grid_constant__ ListTable<kLists> table,
+               const typename Update::Options options, const float* lr, const int64_t* step,
+               const DataError* guard) {
+  if (guard != nullptr && guard->found != 0) return;
+  using Rule = typename Update::Rule;
+  __shared__ alignas(16) unsigned char rule_bytes[sizeof(Rule)];
+  Rule* rule = reinterpret_cast<Rule*>(rule_bytes);
+  if (threadIdx.x == 0) *rule = Rule(options, static_cast<double>(*lr), *step);
   __syncthreads();
   const ListEntry<kLists>& entry = table.Find(blockIdx.x);
   const int64_t first = (blockIdx.x - entry.first_block) * kListChunk;
-  const int64_t last = first + kListChunk < entry.count ? first + kListChunk : entry.count;
-  DispatchStored(entry.dtypes[0], [&]<class P>(TypeTag<P>) {
-    DispatchStored(entry.dtypes[1], [&]<class G>(TypeTag<G>) {
+  const int64_t last = min(first + kListChunk, entry.count);
+  DispatchFloating32(static_cast<DType>(entry.dtypes[0]), [&]<class P>(TypeTag<P>) {
+    DispatchFloating32(static_cast<DType>(entry.dtypes[1]), [&]<class G>(TypeTag<G>) {
       for (int64_t i = first + threadIdx.x * kListPack; i < last; i += kListThreads * kListPack) {
-        op.template Apply<P, G>(*rule, entry.data, i, last - i, entry.aligned);
+        Update::template Apply<P, G>(*rule, entry.data, i, last - i, entry.aligned);
       }
     });
   });
@@ -82,15 +73,16 @@ static __global__ void CountStepKernel(int64_t* step, const DataError* guard) {
   if (guard == nullptr || guard->found == 0) ++*step;
 }
 
-// Runs `op` over lists[0][i], lists[1][i], ... for every i (a null list's pointers are null), in
-// as few launches as the table's size allows, then adds 1 to the step.
-template <int kLists, class Op>
-Status RunOverLists(const Context& context, const Op& op,
-                    const TensorList* const (&lists)[kLists]) {
+// Runs the update over lists[0][i], lists[1][i], ... for every i (a null list's pointers are
+// null), in as few launches as the table's size allows, then adds 1 to the step.
+template <class Update, int kLists>
+Status RunStep(const Context& context, const typename Update::Options& options, const Tensor& lr,
+               const Tensor& step, const TensorList* const (&lists)[kLists]) {
   ListTable<kLists> table;
   const auto launch = [&] {
     if (table.blocks == 0) return Status::Ok();
-    ListKernel<<<table.blocks, kListThreads, 0, context.stream>>>(table, op);
+    ListKernel<Update, kLists><<<table.blocks, kListThreads, 0, context.stream>>>(
+        table, options, lr.Data<float>(), step.Data<int64_t>(), context.guard);
     table.entries = 0;
     table.blocks = 0;
     return LaunchStatus();
@@ -116,7 +108,7 @@ Status RunOverLists(const Context& context, const Op& op,
     table.blocks += static_cast<uint32_t>(blocks);
   }
   KB_RETURN_IF_ERROR(launch());
-  CountStepKernel<<<1, 1, 0, context.stream>>>(op.step, context.guard);
+  CountStepKernel<<<1, 1, 0, context.stream>>>(step.Data<int64_t>(), context.guard);
   return LaunchStatus();
 }
 

@@ -1,10 +1,8 @@
 // AdamW, one step over all parameters: p *= 1 - lr * weight_decay; m += (1 - beta1) (g - m);
 // v = beta2 * v + (1 - beta2) g^2; p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) +
 // eps).
-#include "kernels/optimizer.h"
-
-#include "kernels/math/convert.h"
 #include "kernels/math/optimizer.h"
+#include "kernels/optimizer.h"
 
 #ifdef __CUDACC__
 #include "kernels/device/tensor_list.h"
@@ -49,43 +47,26 @@ Status Infer(AdamW& a) {
 }
 
 Status Cpu(const AdamW& a, Context&) {
-  int64_t& step = *a.step.Data<int64_t>();
-  const double lr = cpu::ReadLr(a.lr);
-  cpu::ForEachParam(a.params, a.grads, [&]<class P, class G>(int64_t i, TypeTag<P>, TypeTag<G>) {
-    using S = Accumulator<P>;
-    const math::AdamWRule<S> rule(a.Options(), lr, step);
-    P* param = a.params[i].Data<P>();
-    const G* grad = a.grads[i].Data<G>();
-    S* average = a.exp_avgs[i].Data<S>();
-    S* square = a.exp_avg_sqs[i].Data<S>();
-    S* largest = a.amsgrad ? a.max_exp_avg_sqs[i].Data<S>() : nullptr;
-    cpu::ParallelFor(a.params[i].NumElements(), [=](int64_t k) {
-      S p = static_cast<S>(param[k]);
-      S unused = 0;
-      rule.Apply(p, math::Convert<S>(grad[k]), average[k], square[k],
-                 largest == nullptr ? unused : largest[k]);
-      param[k] = P(p);
-    });
-  });
-  ++step;
-  return Status::Ok();
+  return cpu::RunStep<math::AdamWRule>(
+      a, [&]<class P, class S>(int64_t i, math::AdamWRule<S> rule, TypeTag<P>) {
+        S* average = a.exp_avgs[i].Data<S>();
+        S* square = a.exp_avg_sqs[i].Data<S>();
+        S* largest = a.amsgrad ? a.max_exp_avg_sqs[i].Data<S>() : nullptr;
+        return [=](int64_t k, S& p, S g) {
+          S unused = 0;
+          rule.Apply(p, g, average[k], square[k], largest == nullptr ? unused : largest[k]);
+        };
+      });
 }
 
 #ifdef __CUDACC__
-struct AdamWOp {
+struct AdamWUpdate {
   using Rule = math::AdamWRule<float>;
-  const DataError* guard;
-  const float* lr;
-  int64_t* step;
-  math::AdamWOptions options;
-
-  __device__ Rule MakeRule(double lr_value, int64_t steps_done) const {
-    return Rule(options, lr_value, steps_done);
-  }
+  using Options = math::AdamWOptions;
 
   template <class P, class G>
-  __device__ void Apply(const Rule& rule, void* const* data, int64_t i, int64_t left,
-                        bool aligned) const {
+  __device__ static void Apply(const Rule& rule, void* const* data, int64_t i, int64_t left,
+                               bool aligned) {
     auto param = device::LoadFloats<P>(data[0], i, left, aligned);
     const auto grad = device::LoadFloats<G>(data[1], i, left, aligned);
     auto average = device::LoadFloats<float>(data[2], i, left, aligned);
@@ -105,10 +86,10 @@ struct AdamWOp {
 };
 
 Status Cuda(const AdamW& a, Context& context) {
-  const AdamWOp op{context.guard, a.lr.Data<float>(), a.step.Data<int64_t>(), a.Options()};
   const TensorList* largest = a.amsgrad ? &a.max_exp_avg_sqs : nullptr;
-  return device::RunOverLists<5>(context, op,
-                                 {&a.params, &a.grads, &a.exp_avgs, &a.exp_avg_sqs, largest});
+  return device::RunStep<AdamWUpdate, 5>(
+      context, a.Options(), a.lr, a.step,
+      {&a.params, &a.grads, &a.exp_avgs, &a.exp_avg_sqs, largest});
 }
 #endif
 

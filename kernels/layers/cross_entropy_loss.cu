@@ -106,24 +106,16 @@ LossRow<Accumulator<T>> CpuRow(const LossInput<T>& in, int64_t row) {
   using S = Accumulator<T>;
   constexpr int kN = 8;
   const T* x = in.x + in.rows.Start(row);
-  math::LogSumExp<S> state;
-  double weights = 0;
-  double weighted_x = 0;
+  RowSums<S> sums;
   for (int64_t first = 0; first < in.rows.classes; first += kN) {
-    S values[kN];
-    for (int64_t k = 0; k < kN; ++k) {
-      const bool inside = first + k < in.rows.classes;
-      values[k] = inside ? static_cast<S>(x[(first + k) * in.rows.inner])
-                         : -std::numeric_limits<S>::infinity();
-      if (inside && in.smoothing != 0) {
-        const double weight = static_cast<double>(in.Weight(first + k));
-        weights += weight;
-        weighted_x += weight * static_cast<double>(values[k]);
-      }
+    const int64_t valid = std::min<int64_t>(kN, in.rows.classes - first);
+    S values[kN] = {};
+    for (int64_t k = 0; k < valid; ++k) {
+      values[k] = static_cast<S>(x[(first + k) * in.rows.inner]);
     }
-    state.Add(values);
+    sums.Add(in, first, valid, values);
   }
-  return in.Finish(row, state, weights, weighted_x);
+  return in.Finish(row, sums);
 }
 
 Status Cpu(const CrossEntropyLoss& a, Context& context) {

@@ -1,9 +1,7 @@
 // SGD, one step over all parameters: g += weight_decay * p; b = momentum * b + (1 - dampening) * g
 // (b = g at the first step); p -= lr * b, or lr * (g + momentum * b) with nesterov.
-#include "kernels/optimizer.h"
-
-#include "kernels/math/convert.h"
 #include "kernels/math/optimizer.h"
+#include "kernels/optimizer.h"
 
 #ifdef __CUDACC__
 #include "kernels/device/tensor_list.h"
@@ -47,41 +45,25 @@ Status Infer(SGD& a) {
 }
 
 Status Cpu(const SGD& a, Context&) {
-  int64_t& step = *a.step.Data<int64_t>();
-  const double lr = cpu::ReadLr(a.lr);
-  cpu::ForEachParam(a.params, a.grads, [&]<class P, class G>(int64_t i, TypeTag<P>, TypeTag<G>) {
-    using S = Accumulator<P>;
-    const math::SgdRule<S> rule(a.Options(), lr, step);
-    P* param = a.params[i].Data<P>();
-    const G* grad = a.grads[i].Data<G>();
-    P* buffer = a.momentum == 0 ? nullptr : a.momentum_buffers[i].Data<P>();
-    cpu::ParallelFor(a.params[i].NumElements(), [=](int64_t k) {
-      S p = static_cast<S>(param[k]);
-      S b = buffer == nullptr ? S(0) : static_cast<S>(buffer[k]);
-      rule.Apply(p, math::Convert<S>(grad[k]), b);
-      param[k] = P(p);
-      if (buffer != nullptr) buffer[k] = P(b);
-    });
-  });
-  ++step;
-  return Status::Ok();
+  return cpu::RunStep<math::SgdRule>(
+      a, [&]<class P, class S>(int64_t i, math::SgdRule<S> rule, TypeTag<P>) {
+        P* buffer = a.momentum == 0 ? nullptr : a.momentum_buffers[i].Data<P>();
+        return [=](int64_t k, S& p, S g) {
+          S b = buffer == nullptr ? S(0) : static_cast<S>(buffer[k]);
+          rule.Apply(p, g, b);
+          if (buffer != nullptr) buffer[k] = P(b);
+        };
+      });
 }
 
 #ifdef __CUDACC__
-struct SgdOp {
+struct SgdUpdate {
   using Rule = math::SgdRule<float>;
-  const DataError* guard;
-  const float* lr;
-  int64_t* step;
-  math::SgdOptions options;
-
-  __device__ Rule MakeRule(double lr_value, int64_t steps_done) const {
-    return Rule(options, lr_value, steps_done);
-  }
+  using Options = math::SgdOptions;
 
   template <class P, class G>
-  __device__ void Apply(const Rule& rule, void* const* data, int64_t i, int64_t left,
-                        bool aligned) const {
+  __device__ static void Apply(const Rule& rule, void* const* data, int64_t i, int64_t left,
+                               bool aligned) {
     auto param = device::LoadFloats<P>(data[0], i, left, aligned);
     const auto grad = device::LoadFloats<G>(data[1], i, left, aligned);
     device::Pack<float, device::kListPack> buffer = {};
@@ -96,9 +78,9 @@ struct SgdOp {
 };
 
 Status Cuda(const SGD& a, Context& context) {
-  const SgdOp op{context.guard, a.lr.Data<float>(), a.step.Data<int64_t>(), a.Options()};
   const TensorList* buffers = a.momentum == 0 ? nullptr : &a.momentum_buffers;
-  return device::RunOverLists<3>(context, op, {&a.params, &a.grads, buffers});
+  return device::RunStep<SgdUpdate, 3>(context, a.Options(), a.lr, a.step,
+                                       {&a.params, &a.grads, buffers});
 }
 #endif
 
