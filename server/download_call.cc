@@ -88,8 +88,8 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnWriteDone(bool ok) override {
     if (!ok) return Reply(CallCancelled());
     if (left_ > 0) return SendChunk();
-    if (!sent_checksum_) return SendChecksum();
-    Reply(absl::OkStatus());
+    if (sent_checksum_) return Reply(absl::OkStatus());
+    checksum_.Finish([self = self_](uint64_t value) { self->SendChecksum(value); });
   }
 
   void OnCancel() override { cancelled_ = true; }
@@ -106,19 +106,23 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const size_t bytes = std::min(left_, chunk_bytes_);
     absl::StatusOr<std::shared_ptr<const void>> chunk = copy_->Next(bytes);
     if (!chunk.ok()) return Reply(chunk.status());
-    const void* data = chunk->get();
-    checksum_.Add(data, bytes);
     left_ -= bytes;
+    const void* data = chunk->get();
     using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<TransferHold>>;
-    message_ = BytesField(v1::DownloadResponse::kChunkFieldNumber, data, bytes,
-                          std::make_shared<const Owners>(*std::move(chunk), hold_));
-    StartWrite(&message_);
+    const auto owners = std::make_shared<const Owners>(*std::move(chunk), hold_);
+    message_ = BytesField(v1::DownloadResponse::kChunkFieldNumber, data, bytes, owners);
+    checksum_.Push(data, bytes, owners);
+    // The hint lets the next chunk be queued while this one is being sent. From StartWrite on,
+    // another thread may do that while this one does the sum.
+    const std::shared_ptr<DownloadCall> self = self_;
+    StartWrite(&message_, grpc::WriteOptions().set_buffer_hint());
+    self->checksum_.Work();
   }
 
-  void SendChecksum() {
+  void SendChecksum(uint64_t value) {
     sent_checksum_ = true;
     v1::DownloadResponse part;
-    part.set_xxh3_64(checksum_.Value());
+    part.set_xxh3_64(value);
     Send(part);
   }
 
@@ -145,7 +149,7 @@ class DownloadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Tensor tensor_;
   std::shared_ptr<TransferHold> hold_;
   std::unique_ptr<CopyToHost> copy_;
-  Checksum checksum_;
+  ChecksumQueue checksum_;
   size_t left_ = 0;
   bool sent_checksum_ = false;
   grpc::ByteBuffer message_;

@@ -1,4 +1,6 @@
 // kernelboxd: options, backend, serve, drain.
+#include <malloc.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -51,6 +53,15 @@ void ExitWithoutGrace(sigset_t signals, std::chrono::milliseconds timeout) {
   std::_Exit(signal < 0 ? EXIT_FAILURE : 128 + signal);
 }
 
+// Transfers allocate and free buffers of every size at a high rate: without this the allocator
+// would give their pages back to the system and fault them in again, which costs uploads half
+// their speed.
+void KeepFreedPages() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  mallopt(M_TOP_PAD, 4 << 20);
+}
+
 int Serve(const Options& options) {
   // Signals are for the thread that waits for them below; threads started from here inherit that.
   sigset_t signals;
@@ -93,6 +104,7 @@ int Serve(const Options& options) {
 }  // namespace kernelbox::server
 
 int main(int argc, char** argv) {
+  kernelbox::server::KeepFreedPages();
   spdlog::set_default_logger(spdlog::stderr_logger_mt("kernelboxd"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
   kernelbox::server::Options options;

@@ -72,6 +72,8 @@ absl::Status KernelboxServer::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // How far a download may run ahead of the connection.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
   std::vector<int> ports(options_.listen.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {
     builder.AddListeningPort(options_.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
